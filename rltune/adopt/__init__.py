@@ -1,0 +1,1 @@
+"""Third-party kernels: recording their launches and adopting their autotuners."""

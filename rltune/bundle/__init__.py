@@ -1,0 +1,1 @@
+"""The bundle: schema, codec, signatures, trust store, verdicts. Core and cryptography only."""

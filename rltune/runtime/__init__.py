@@ -1,0 +1,1 @@
+"""What a job imports: loading bundles, lookup, launching. Read-only, never profiles."""

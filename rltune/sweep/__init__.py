@@ -1,0 +1,1 @@
+"""The offline tuner: plan, compile, dedupe, qualify, measure, select."""
