@@ -15,7 +15,7 @@ from rltune.core.launch import LaunchConfig
 from rltune.core.shapes import ShapeKey, TokenRange
 
 FORMAT = "rltune-bundle/1"
-PREDICATE_TYPE = "urn:rltune:bundle/v1"
+PREDICATE_TYPE = "urn:rltune:predicate/bundle/v1"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 SUBJECT_NAME = "body"
@@ -199,7 +199,8 @@ class Target:
         drivers: drivers it was qualified under, at least one.
         compile_target: what the programs were compiled for.
         triton: Triton version, matched exactly.
-        ptxas: text of ``ptxas --version``'s release line, matched exactly.
+        ptxas: ``bundled`` (Triton's version names it), or ``custom:`` and the digest of a
+            replacement; matched exactly.
         codegen_environment: code-generation variables that change values and were set.
         torch: torch version.
         unit: identity of the single device (UUID).

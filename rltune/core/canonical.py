@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections.abc import Iterable
+from typing import Any
 
 from rltune.errors import BundleError
 
@@ -19,6 +22,14 @@ MAX_DEPTH = 32
 """Deepest nesting a reader accepts; real documents need fewer than ten levels."""
 
 
+# circles are found by their depth
+_ENCODER = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=True, check_circular=False
+)
+_LARGE_NUMBER = re.compile(rb"[\[:,]-?[0-9]{16}")
+_SHOWN = 80
+
+
 def encode(value: object) -> bytes:
     """The canonical bytes of ``value``.
 
@@ -26,9 +37,9 @@ def encode(value: object) -> bytes:
         BundleError: the value holds a float, a large integer, a key that is not
             ASCII, a lone surrogate, or anything JSON has no form for.
     """
-    _check(value, "$", 0)
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return text.encode("ascii")
+    if not _is_plain(value):
+        _check(value, "$", 0)
+    return _ENCODER.encode(value).encode("ascii")
 
 
 def decode(data: bytes, what: str) -> object:
@@ -46,7 +57,11 @@ def decode(data: bytes, what: str) -> object:
         value = json.loads(text, parse_float=_refuse_number, parse_constant=_refuse_number)
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{what}: not canonical JSON: {error}") from None
-    if encode(value) != data:
+    try:
+        _check_decoded(value, data)
+    except BundleError as error:
+        raise BundleError(f"{what}: {error.message}") from None
+    if _ENCODER.encode(value) != text:
         raise BundleError(
             f"{what}: not canonical JSON: keys must be unique and sorted, "
             "without spaces and without other spellings"
@@ -59,17 +74,66 @@ def digest(value: object) -> str:
     return hashlib.sha256(encode(value)).hexdigest()
 
 
+def _check_decoded(value: object, data: bytes) -> None:
+    """Check a decoded value; most of :func:`_check` is seen from the bytes, and faster."""
+    if b"\\u" in data or _LARGE_NUMBER.search(data):
+        _check(value, "$", 0)
+    else:
+        _check_depth(value, 0)
+
+
+def _check_depth(value: object, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise BundleError(f"nested deeper than {MAX_DEPTH}")
+    items: Iterable[object] = ()
+    if isinstance(value, dict):
+        items = value.values()
+    elif isinstance(value, list):
+        items = value
+    for item in items:
+        if isinstance(item, (dict, list)):
+            _check_depth(item, depth + 1)
+
+
 def _refuse_number(text: str) -> object:
     raise ValueError(f"number {text[:40]} is not an integer")
 
 
+def _is_plain(value: object) -> bool:  # noqa: C901 - one loop, for speed
+    """Whether ``value`` surely has a canonical form; level by level, for speed at load."""
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH):
+        below: list[Any] = []
+        for item in level:
+            kind = type(item)
+            if kind is str:
+                if not item.isascii():
+                    return False
+            elif kind is int:
+                if not -MAX_INTEGER < item < MAX_INTEGER:
+                    return False
+            elif kind is dict:
+                if {*map(type, item)} - {str} or not "".join(item).isascii():
+                    return False
+                below += item.values()
+            elif kind is list:
+                below += item
+            elif kind is not bool and item is not None:
+                return False
+        if not below:
+            return True
+        level = below
+    return False
+
+
 def _check(value: object, where: str, depth: int) -> None:
     if depth > MAX_DEPTH:
-        raise BundleError(f"{where[:80]}: nested deeper than {MAX_DEPTH}")
+        raise BundleError(f"{where[:_SHOWN]}: nested deeper than {MAX_DEPTH}")
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str) or not key.isascii():
-                raise BundleError(f"{where}: key {key!r} is not ASCII text")
+                shown = ascii(key)[:_SHOWN]
+                raise BundleError(f"{where[:_SHOWN]}: key {shown} is not ASCII text")
             _check(item, f"{where}.{key}", depth + 1)
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
@@ -83,13 +147,13 @@ def _check_leaf(value: object, where: str) -> None:
         _check_text(value, where)
     elif isinstance(value, int):  # bool included
         if abs(value) >= MAX_INTEGER:
-            raise BundleError(f"{where}: integer of 2**53 or more")
+            raise BundleError(f"{where[:_SHOWN]}: integer of 2**53 or more")
     elif value is not None:
-        raise BundleError(f"{where}: {type(value).__name__} has no canonical form")
+        raise BundleError(f"{where[:_SHOWN]}: {type(value).__name__} has no canonical form")
 
 
 def _check_text(value: str, where: str) -> None:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
-        raise BundleError(f"{where}: text holds a lone surrogate") from None
+        raise BundleError(f"{where[:_SHOWN]}: text holds a lone surrogate") from None

@@ -8,7 +8,7 @@ fill, poison and compare) and the runtime (packing the arguments of a launch).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from rltune.core.launch import Grid, LaunchConfig
@@ -82,7 +82,8 @@ class KernelSpec:
         phase: forward or backward.
         jit: ``module:function`` of the Triton kernel.
         binder: ``module:function`` of the host function that binds its arguments.
-        prepare: ``module:function(tensors, axes)`` that fills derived inputs, or ``""``.
+        prepare: ``module:function(tensors, axes, seed)`` that fills derived inputs in
+            place, or ``""``.
         structural_axes: axes that are exact in the lookup key.
         dynamic_axis: the axis looked up by range.
         arguments: run-time arguments in the order of the kernel's signature;
@@ -140,6 +141,19 @@ class KernelSpec:
                 types[item.name] = item.dtype
         types.update(dict.fromkeys(constexprs, "constexpr"))
         return types
+
+    def witness(self) -> KernelSpec:
+        """The same kernel with fp32 buffers for the outputs of the operator's own type.
+
+        A rounded output hides a changed order that its fp32 witness shows.
+        """
+        arguments = tuple(
+            replace(item, dtype="fp32")
+            if isinstance(item, Tensor) and item.role == "out" and item.dtype == "io"
+            else item
+            for item in self.arguments
+        )
+        return replace(self, arguments=arguments)
 
     def binding(self) -> list[dict[str, object]]:
         """The argument declaration as JSON, part of the source fingerprint."""

@@ -1,0 +1,96 @@
+"""Compile every launch of the plan, ahead of the GPU work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rltune.errors import BaselineError, EnvironmentUnfitError
+from rltune.sweep.bench import Bench
+from rltune.sweep.outcomes import VARIANTS, Variant, compile_key, launch_key, triage
+from rltune.sweep.plan import Plan
+from rltune.sweep.programs import CompiledProgram, CompileFailed, CompilePool, CompileRequest
+
+
+def compile_programs(bench: Bench, *, triton: str) -> None:
+    """Compile all launches, and the witnesses of kernels with a control.
+
+    Args:
+        bench: what the stages share.
+        triton: version the plan's target names.
+
+    Raises:
+        BaselineError: a baseline does not compile; nothing can be compared with it.
+        EnvironmentUnfitError: the compile workers hold another Triton.
+    """
+    wanted = _wanted(bench)
+    bench.observer.stage("compile", len(wanted))
+    missing = []
+    for request, key in wanted.items():
+        if _compiled(bench, key):
+            bench.observer.advance(key, resumed=True)
+        else:
+            missing.append(request)
+    if missing:
+        with CompilePool() as pool:
+            if pool.triton != triton:
+                raise EnvironmentUnfitError(
+                    f"compile workers: expected Triton {triton}, found {pool.triton}",
+                    advice="Use one environment for the whole sweep.",
+                )
+            for request, outcome in pool.compile_all(missing):
+                _record(bench, wanted[request], outcome)
+                bench.observer.advance(wanted[request])
+    _check_baselines(bench, bench.plan)
+
+
+def _wanted(bench: Bench) -> dict[CompileRequest, str]:
+    wanted: dict[CompileRequest, str] = {}
+    for part in bench.plan.parts:
+        variants: tuple[Variant, ...] = VARIANTS if part.control else ("program",)
+        for variant in variants:
+            kernel = part.kernel if variant == "program" else part.kernel.witness()
+            for launch_id, config in part.launches.items():
+                request = CompileRequest(
+                    kernel=kernel, key=part.key, launch_config=config, target=bench.compile_target
+                )
+                wanted[request] = compile_key(part, launch_id, variant)
+    return wanted
+
+
+def _compiled(bench: Bench, key: str) -> bool:
+    record = bench.journal.records.get(("compile", key))
+    return record is not None and ("error" in record or bench.store.intact(str(record["digest"])))
+
+
+def _record(bench: Bench, key: str, outcome: CompiledProgram | CompileFailed) -> None:
+    body: dict[str, Any]
+    if isinstance(outcome, CompileFailed):
+        body = {"error": outcome.reason}
+    else:
+        bench.store.add(outcome.digest, outcome.binary)
+        body = {
+            "digest": outcome.digest,
+            "entry": outcome.entry,
+            "num_warps": outcome.num_warps,
+            "num_ctas": outcome.num_ctas,
+            "shared_bytes": outcome.shared_bytes,
+            "global_scratch_bytes": outcome.global_scratch_bytes,
+            "reductions": list(outcome.reductions),
+        }
+    if not bench.journal.done("compile", key):
+        bench.journal.append("compile", key, body)
+
+
+def _check_baselines(bench: Bench, plan: Plan) -> None:
+    for part in plan.parts:
+        baseline_id = part.baseline.candidate_id
+        record = bench.journal.records["compile", compile_key(part, baseline_id, "program")]
+        if "error" in record:
+            raise BaselineError(
+                f"{launch_key(part, baseline_id)}: the baseline does not compile: "
+                f"{record['error']}",
+                advice="Mend the kernel or its baseline rule; no bundle was written.",
+            )
+        for candidate_id, dropped in triage(part, bench.journal.records).items():
+            text = f"{dropped.cause}: {dropped.text}"
+            bench.observer.dropped(launch_key(part, candidate_id), text)

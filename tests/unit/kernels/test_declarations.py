@@ -1,0 +1,204 @@
+"""The declarations: complete, pure, importable without torch and Triton, fingerprinted."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import rltune_kernels
+import torch
+from rltune_kernels import OPERATORS, operator_specs
+from rltune_kernels._flat import prune
+from rltune_kernels.embedding import reference as embedding_reference
+from rltune_kernels.embedding.candidates import prune_copy, prune_fold
+from rltune_kernels.rms_norm.candidates import prune_columns, prune_rows, row_control
+
+from rltune.core.fingerprint import source_fingerprint
+from rltune.core.launch import LaunchConfig
+from rltune.core.operator import KernelSpec
+from rltune.core.shapes import ShapeKey
+from rltune.errors import UsageError
+
+KERNELS = [kernel for spec in operator_specs() for kernel in spec.kernels]
+FOLDER = Path(next(iter(rltune_kernels.__path__)))
+SIZES = {"intermediate_size": 12288, "hidden_size": 4096, "vocab_size": 151936, "num_tokens": 65}
+every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.kernel_id)
+
+
+def keys(kernel: KernelSpec) -> list[ShapeKey]:
+    made = []
+    for width in (1, 63, 128, 257, 4096, 5376, 16384):
+        sizes = {**SIZES, "hidden_size": width, "intermediate_size": width}
+        made += [kernel.shape_key(dtype, sizes) for dtype in ("bf16", "fp32")]
+    return made
+
+
+def _read_source(module: str) -> str:
+    root = FOLDER.parent if module.startswith("rltune_kernels") else Path(__file__).parents[3]
+    path = root.joinpath(*module.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return file.read_text(encoding="utf-8")
+
+
+def test_operators_are_listed_by_their_folder() -> None:
+    assert [spec.name for spec in operator_specs()] == list(OPERATORS)
+    for name, package in OPERATORS.items():
+        assert package == f"rltune_kernels.{name}"
+        assert (FOLDER / name / "spec.py").is_file()
+
+
+@every_kernel
+def test_named_functions_exist(kernel: KernelSpec) -> None:
+    import importlib
+
+    for place in (kernel.jit, kernel.binder, kernel.prepare):
+        if place:
+            module, name = place.split(":")
+            assert callable(getattr(importlib.import_module(module), name))
+
+
+@every_kernel
+def test_candidates_are_distinct_sane_and_without_the_baseline(kernel: KernelSpec) -> None:
+    for key in keys(kernel):
+        space = kernel.candidates(key)
+        fixed = kernel.baseline(key)
+        ids = [item.candidate_id for item in space]
+        assert len(ids) == len(set(ids))
+        assert fixed not in space
+        for config in (fixed, *space):
+            assert config.enable_fp_fusion is False
+            assert config.num_stages == 1
+            axes = kernel.all_axes({**dict(key.axes), "num_tokens": 65})
+            assert min(kernel.grid(axes, config)) >= 1
+            knobs = {name for name, _ in config.knobs}
+            assert knobs <= set(kernel.constexprs(axes, key.dtype, config))
+
+
+@every_kernel
+def test_source_has_a_fingerprint(kernel: KernelSpec) -> None:
+    assert len(source_fingerprint(kernel, _read_source)) == 64
+
+
+@every_kernel
+def test_grid_covers_every_element(kernel: KernelSpec) -> None:
+    """The programs of any two configs cover the same work, the last one in part."""
+    key = kernel.shape_key("bf16", SIZES)
+    for tokens in (1, 64, 65, 2**19 + 1):
+        axes = kernel.all_axes({**SIZES, "num_tokens": tokens})
+        for config in (kernel.baseline(key), *kernel.candidates(key)):
+            knobs = dict(config.knobs)
+            columns = knobs.get("BLOCK_N", knobs.get("BLOCK_H", 1))
+            rows = knobs.get("ROWS", 1) * knobs.get("STEPS", 1) * knobs.get("BLOCK", 1)
+            grid = kernel.grid(axes, config)
+            work = tokens * (SIZES["intermediate_size"] if "BLOCK" in knobs else 1)
+            if kernel.name == "dw_partial":
+                work = axes["num_blocks"]
+            elif kernel.name == "dw_fold":
+                grid, work = (1, grid[0], 1), 1
+            assert grid[0] == -(-work // rows)
+            if columns > 1:
+                assert (grid[1] - 1) * columns < SIZES["hidden_size"] <= grid[1] * columns
+
+
+def test_only_row_kernels_have_an_order_to_break() -> None:
+    assert [kernel.kernel_id for kernel in KERNELS if kernel.control] == [
+        "rms_norm/forward",
+        "rms_norm/dx",
+    ]
+
+
+def test_a_row_with_one_class_has_no_control() -> None:
+    with pytest.raises(UsageError, match="one order only"):
+        row_control(ShapeKey.of("bf16", {"hidden_size": 31}))
+
+
+def test_pruned_configs_have_a_reason() -> None:
+    key = ShapeKey.of("bf16", {"hidden_size": 64, "vocab_size": 9})
+    wide = LaunchConfig.of(BLOCK_N=512, BLOCK_H=512, num_warps=1)
+    narrow = LaunchConfig.of(BLOCK=256, BLOCK_N=32, BLOCK_H=32, ROWS=1, num_warps=16)
+    huge = LaunchConfig.of(BLOCK=8192, BLOCK_N=4096, ROWS=4, num_warps=1)
+    four = LaunchConfig.of(BLOCK=256, STEPS=4, num_warps=2)
+    assert "8-byte load" in str(prune(narrow))
+    assert "registers" in str(prune(huge))
+    assert "asynchronous" in str(prune(four))
+    assert "8-byte load" in str(prune_copy(narrow))
+    assert "registers" in str(prune_copy(huge))
+    assert "wider than the row" in str(prune_fold(wide, key))
+    assert "without a column" in str(prune_fold(narrow, key))
+    assert "latency" in str(
+        prune_fold(wide, ShapeKey.of("bf16", {"hidden_size": 4096, "vocab_size": 9}))
+    )
+    assert "wider than the row" in str(prune_columns(wide, key, 8))
+    assert "8-byte load" in str(prune_columns(narrow, key, 8))
+    four_thousand = ShapeKey.of("bf16", {"hidden_size": 4096})
+    assert "running sums" in str(prune_columns(wide, four_thousand, 8))
+    tall = LaunchConfig.of(ROWS=32, STEPS=1, STAGES=1, num_warps=8)
+    staged = LaunchConfig.of(ROWS=4, STEPS=8, STAGES=3, num_warps=8)
+    assert "fp32 registers" in str(prune_rows(tall, four_thousand))
+    assert "second program" in str(prune_rows(staged, four_thousand))
+
+
+def test_prepared_ids_hold_every_edge_and_depend_on_the_seed_alone() -> None:
+    axes = {"vocab_size": 50, "num_tokens": 2000, "hidden_size": 8}
+    made = []
+    for seed in (1, 1, 2):
+        ids = torch.empty(2000, dtype=torch.int64)
+        embedding_reference.prepare_forward({"ids_ptr": ids}, axes, seed)
+        made.append(ids)
+    assert torch.equal(made[0], made[1])
+    assert not torch.equal(made[0], made[2])
+    assert {-1, 50, 0, 49, -(2**63), 2**63 - 1} <= set(made[0].tolist())
+
+
+def test_prepared_indices_describe_sorted_segments() -> None:
+    names = ("sorted_ids_ptr", "order_ptr", "segment_ends_ptr")
+    tensors = {name: torch.empty(300, dtype=torch.int64) for name in names}
+    embedding_reference.prepare_backward(tensors, {"vocab_size": 9}, 1)
+    ids, order, ends = (tensors[name] for name in names)
+    assert bool((ids[1:] >= ids[:-1]).all())
+    assert sorted(order.tolist()) == list(range(300))
+    same = ids[1:] == ids[:-1]
+    assert bool((order[1:] > order[:-1])[same].all())
+    for position in range(300):
+        assert ids[ends[position] - 1] == ids[position]
+        assert ends[position] == 300 or ids[ends[position]] != ids[position]
+
+
+def _loaded_by(code: str, **variables: str) -> set[str]:
+    environment = {k: v for k, v in os.environ.items() if k != "RLTUNE_MODE"} | variables
+    command = [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"]
+    answer = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    return set(answer.stdout.split())
+
+
+def test_declarations_load_neither_torch_nor_triton() -> None:
+    code = "import rltune_kernels; rltune_kernels.operator_specs()"
+    loaded = _loaded_by(code, RLTUNE_BUNDLE_PATH="/nonexistent")
+    assert "rltune_kernels.rms_norm.spec" in loaded
+    assert not {"torch", "triton", "numpy"} & loaded
+
+
+@pytest.mark.parametrize("name", list(OPERATORS))
+def test_a_kernel_loads_without_torch(name: str) -> None:
+    code = f"import sys; sys.modules['torch'] = None; import rltune_kernels.{name}.kernel"
+    loaded = _loaded_by(code, RLTUNE_MODE="off", TRITON_INTERPRET="0")
+    assert f"rltune_kernels.{name}.op" not in loaded
+    assert "rltune.runtime.loader" not in loaded
+
+
+@pytest.mark.parametrize("name", list(OPERATORS))
+def test_kernel_files_hold_kernels_alone(name: str) -> None:
+    tree = ast.parse((FOLDER / name / "kernel.py").read_text(encoding="utf-8"))
+    imports = {
+        node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
+        for node in tree.body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    assert imports <= {"triton", "triton.language", "rltune_kernels._math"}
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    assert functions
+    for function in functions:
+        (decorator,) = function.decorator_list
+        assert "triton.jit" in ast.unparse(decorator)

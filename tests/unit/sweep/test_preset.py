@@ -1,0 +1,82 @@
+"""Presets: what is accepted, and the sentence that refuses the rest."""
+
+import pytest
+
+from rltune.errors import PresetError
+from rltune.sweep.preset import built_in_presets, load_preset, parse_preset
+
+GOOD = """
+format = "rltune-preset/1"
+name = "one"
+summary = "one case"
+source = "this test"
+
+[[qualification]]
+operator = "silu"
+dtypes = ["bf16"]
+axes = { intermediate_size = 64 }
+num_tokens = [1, 3]
+seeds = [1]
+
+[[measurement]]
+operator = "silu"
+label = "small"
+dtypes = ["bf16"]
+axes = { intermediate_size = 64 }
+num_tokens = [8]
+"""
+
+
+def test_good_preset_parses():
+    preset = parse_preset(GOOD, "one.toml")
+    assert preset.qualification[0].num_tokens == [1, 3]
+    assert preset.budget.processes >= 5
+
+
+@pytest.mark.parametrize(
+    ("edit", "sentence"),
+    [
+        (("num_tokens = [1, 3]", "num_tokens = [0]"), "qualification[0].num_tokens[0]"),
+        (("num_tokens = [1, 3]", "num_tokens = []"), "qualification[0].num_tokens"),
+        (('dtypes = ["bf16"]', 'dtypes = ["bf17"]'), "qualification[0].dtypes[0]"),
+        (("seeds = [1]", 'seeds = ["1"]'), "qualification[0].seeds[0]"),
+        (("seeds = [1]", 'seeds = [1]\ngenerators = ["ugly"]'), "'ugly'"),
+        (('label = "small"', 'label = "tiny"'), "measurement[0].label"),
+        (('name = "one"', 'name = "one"\nspeed = 3'), "speed: Extra inputs"),
+        (("rltune-preset/1", "rltune-preset/2"), "format"),
+        (("num_tokens = [8]", "num_tokens = [true]"), "measurement[0].num_tokens[0]"),
+        (("[[qualification]]", "[[qualification]"), "not TOML"),
+    ],
+)
+def test_bad_field_is_named(edit, sentence):
+    with pytest.raises(PresetError) as caught:
+        parse_preset(GOOD.replace(*edit, 1), "one.toml")
+    assert "one.toml" in str(caught.value)
+    assert sentence in str(caught.value)
+    assert caught.value.exit_status == 2
+
+
+def test_measurement_without_qualification_is_refused():
+    text = GOOD.replace("[[measurement]]", "[[measurement]]#").replace(
+        "intermediate_size = 64 }\nnum_tokens = [8]", "intermediate_size = 65 }\nnum_tokens = [8]"
+    )
+    with pytest.raises(PresetError, match=r"measurement\[0\]: silu bf16,intermediate_size=65"):
+        parse_preset(text, "one.toml")
+
+
+def test_digest_ignores_comments_and_not_values():
+    plain = parse_preset(GOOD, "one.toml").digest()
+    assert parse_preset("# a comment\n" + GOOD, "one.toml").digest() == plain
+    assert parse_preset(GOOD.replace("[8]", "[9]"), "one.toml").digest() != plain
+
+
+def test_built_in_presets_are_valid_and_named_by_their_file():
+    presets = built_in_presets()
+    assert set(presets) >= {"smoke", "qwen3-8b"}
+    for name in presets:
+        assert load_preset(name).name == name
+
+
+def test_unknown_preset_lists_the_known_ones():
+    with pytest.raises(PresetError, match="smoke"):
+        load_preset("no-such-preset")
