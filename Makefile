@@ -71,7 +71,7 @@ contracts: .venv/.installed
 	.venv/bin/lint-imports
 
 pytest: .venv/.installed $(TOOLCHAIN)/.installed
-	RLTUNE_TOOLCHAIN=$(CURDIR)/$(TOOLCHAIN)/bin/python .venv/bin/python -m pytest -n auto
+	RLTUNE_TOOLCHAIN=$(CURDIR)/$(TOOLCHAIN)/bin/python .venv/bin/python -m pytest -n auto --dist loadfile
 
 test: lint types contracts pytest
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +17,9 @@ from rltune.bundle.schema_v1 import Predicate, Provenance, Target
 from rltune.cli.common import installed_operators
 from rltune.errors import BundleError, EnvironmentUnfitError, NothingSelectedError
 from rltune.runtime.device import DeviceFacts, probe_device, probe_host_facts
+
+if TYPE_CHECKING:
+    from rltune.sweep.run import SweepResult
 
 SPECS = "rltune_kernels:operator_specs"
 _ADVICE = "Run `rltune sweep --resume` to go on where it stopped."
@@ -127,7 +131,7 @@ def make_provenance(preset: str, preset_digest: str, plan_digest: str) -> Proven
     """Who made this, from what, how."""
     from rltune.sweep.provenance import source_commit, versions
 
-    commit, dirty = source_commit()
+    commit, dirty = source_commit(os.environ)
     return Provenance(
         commit=commit,
         dirty=dirty,
@@ -145,7 +149,7 @@ def device_slug(name: str) -> str:
 
 
 def _write(
-    result: object,
+    result: SweepResult,
     provenance: Provenance,
     output: Path | None,
     target: Target,
@@ -153,11 +157,8 @@ def _write(
     sequence: int,
     valid_days: int,
 ) -> Path:
-    from rltune.sweep.run import SweepResult
     from rltune.sweep.statement import write_statement
 
-    if not isinstance(result, SweepResult):
-        raise TypeError(type(result).__name__)
     slug = device_slug(target.device.name)
     chosen = stream or f"rltune/{slug}/main"
     folder = output.parent if output else Path("artifacts") / slug

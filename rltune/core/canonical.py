@@ -26,7 +26,7 @@ MAX_DEPTH = 32
 _ENCODER = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=True, check_circular=False
 )
-_LARGE_NUMBER = re.compile(rb"[\[:,]-?[0-9]{16}")
+_LARGE_NUMBER = re.compile(rb"(?:^|[\[:,])-?[0-9]{16}")
 _SHOWN = 80
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,20 +14,28 @@ from rltune.runtime.environment import TRITON_DISTRIBUTIONS, installed_version
 UNKNOWN = "unknown"
 
 
-def source_commit() -> tuple[str, bool]:
-    """Commit of the checkout rltune runs from, and whether it has uncommitted changes.
+COMMIT_VARIABLE = "RLTUNE_SOURCE_COMMIT"
+"""Names the commit where the source is no checkout, such as in an image built from one."""
+
+
+def source_commit(environ: Mapping[str, str]) -> tuple[str, bool]:
+    """Commit of the source rltune runs from, and whether that has uncommitted changes.
+
+    Args:
+        environ: environment variables; ``RLTUNE_SOURCE_COMMIT`` counts only outside a
+            checkout, where the signer vouches for it.
 
     Returns:
-        The commit in hex and the dirty bit; ``unknown`` and True outside a checkout
-        or without git, since nothing then shows that the source is unchanged.
+        The commit in hex and the dirty bit; ``unknown`` and True if nothing says.
     """
     folder = Path(rltune.__file__).parent
-    commit = _git(folder, "rev-parse", "HEAD")
     # An installed package inside somebody else's checkout is not that checkout's source.
-    tracked = _git(folder, "ls-files", "--error-unmatch", "errors.py")
-    if not commit or not tracked:
-        return UNKNOWN, True
-    return commit, bool(_git(folder, "status", "--porcelain", "--", "..")) or commit == UNKNOWN
+    if _git(folder, "ls-files", "--error-unmatch", "errors.py"):
+        return _git(folder, "rev-parse", "HEAD"), bool(_git(folder, "status", "--porcelain"))
+    named = environ.get(COMMIT_VARIABLE, "")
+    if re.fullmatch(r"[0-9a-f]{40}", named):
+        return named, False
+    return UNKNOWN, True
 
 
 def _git(folder: Path, *arguments: str) -> str:

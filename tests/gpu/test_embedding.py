@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from rltune_kernels.embedding import embedding, reference
 
+from rltune_kernels.embedding import embedding, reference
 from tests.gpu.common import DEVICE, every_dtype, every_width
 from tests.unit.kernels import checks
 

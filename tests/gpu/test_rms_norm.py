@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from rltune_kernels.rms_norm.candidates import row_control
-from rltune_kernels.rms_norm.spec import FORWARD
 
 from rltune.core.launch import LaunchConfig
 from rltune.runtime.launcher import launch_with
+from rltune_kernels.rms_norm.candidates import row_control
+from rltune_kernels.rms_norm.spec import FORWARD
 from tests.gpu import common
 from tests.gpu.common import DEVICE, every_dtype, every_width
 from tests.unit.kernels import checks

@@ -1,5 +1,6 @@
 """Any change of a signed file is refused with one of two exit statuses, never a traceback."""
 
+import os
 import shutil
 
 import pytest
@@ -39,10 +40,16 @@ def test_the_unaltered_file_is_verified(signed):
 
 def test_a_flip_in_every_byte_is_refused(signed):
     data = signed[0]
-    for place in range(len(data)):
-        flipped = bytearray(data)
-        flipped[place] ^= 1 << place % 8
-        _assert_refused(signed, bytes(flipped))
+    _, path, trust = signed
+    path.write_bytes(data)
+    with path.open("r+b", buffering=0) as file:  # in place: a new file for each byte is slow
+        for place, byte in enumerate(data):
+            os.pwrite(file.fileno(), bytes([byte ^ 1 << place % 8]), place)
+            verdict = verify_bundle(path, trust, NOW)
+            os.pwrite(file.fileno(), bytes([byte]), place)
+            assert isinstance(verdict, Refused), place
+            assert verdict.exit_status in {10, 11}
+    assert path.read_bytes() == data
 
 
 _SETTINGS = settings(

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
+from torch.nn import functional
+
 from rltune_kernels.embedding import embedding
 from rltune_kernels.rms_norm import rms_norm
 from rltune_kernels.silu import silu
 from rltune_kernels.swiglu import swiglu
-from torch.nn import functional
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 EPS = 1e-6

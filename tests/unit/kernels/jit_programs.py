@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 import triton
-from rltune_kernels import operator_specs
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.compiler import ASTSource
 
 from rltune.core.operator import KernelSpec, Tensor
+from rltune_kernels import operator_specs
 
 TARGET = GPUTarget("cuda", 90, 32)
 TORCH_DTYPES = {

@@ -7,19 +7,19 @@ import sys
 from pathlib import Path
 
 import pytest
-import rltune_kernels
 import torch
-from rltune_kernels import OPERATORS, operator_specs
-from rltune_kernels._flat import prune
-from rltune_kernels.embedding import reference as embedding_reference
-from rltune_kernels.embedding.candidates import prune_copy, prune_fold
-from rltune_kernels.rms_norm.candidates import prune_columns, prune_rows, row_control
 
+import rltune_kernels
 from rltune.core.fingerprint import source_fingerprint
 from rltune.core.launch import LaunchConfig
 from rltune.core.operator import KernelSpec
 from rltune.core.shapes import ShapeKey
 from rltune.errors import UsageError
+from rltune_kernels import OPERATORS, operator_specs
+from rltune_kernels._flat import prune
+from rltune_kernels.embedding import reference as embedding_reference
+from rltune_kernels.embedding.candidates import prune_copy, prune_fold
+from rltune_kernels.rms_norm.candidates import prune_columns, prune_rows, row_control
 
 KERNELS = [kernel for spec in operator_specs() for kernel in spec.kernels]
 FOLDER = Path(next(iter(rltune_kernels.__path__)))

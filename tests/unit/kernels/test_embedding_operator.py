@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 import torch
-from rltune_kernels.embedding import embedding, reference
 
 from rltune.errors import OperatorArgumentError
+from rltune_kernels.embedding import embedding, reference
 from tests.unit.kernels import checks
 
 pytestmark = pytest.mark.skipif(

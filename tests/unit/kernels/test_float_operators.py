@@ -4,12 +4,12 @@ from typing import Any, cast
 
 import pytest
 import torch
+
+from rltune.errors import OperatorArgumentError
 from rltune_kernels import rms_norm as rms_norm_package
 from rltune_kernels.rms_norm import rms_norm
 from rltune_kernels.silu import silu
 from rltune_kernels.swiglu import swiglu
-
-from rltune.errors import OperatorArgumentError
 from tests.unit.kernels import checks
 
 pytestmark = pytest.mark.skipif(

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rltune_kernels import operator_specs
-from rltune_kernels.rms_norm.candidates import prune_rows, row_class
-from rltune_kernels.rms_norm.spec import DX, FORWARD
 
 from rltune.bundle.schema_v1 import CompileTarget
 from rltune.core.launch import LaunchConfig
 from rltune.core.operator import KernelSpec
 from rltune.core.shapes import ShapeKey
 from rltune.sweep.programs import CompiledProgram, CompilePool, CompileRequest
+from rltune_kernels import operator_specs
+from rltune_kernels.rms_norm.candidates import prune_rows, row_class
+from rltune_kernels.rms_norm.spec import DX, FORWARD
 
 SM90 = CompileTarget(backend="cuda", arch=90, warp_size=32)
 
@@ -62,10 +62,19 @@ def test_jit_compiles_the_declared_program(tmp_path: Path) -> None:
         assert row["parameters"] == [name for name, _ in row["signature"]], row["kernel"]
 
 
-@pytest.mark.parametrize("kernel", [FORWARD, DX], ids=lambda kernel: kernel.name)
 @pytest.mark.parametrize(
-    ("dtype", "hidden_size"),
-    [("bf16", 128), ("bf16", 257), ("bf16", 4096), ("fp32", 128), ("fp32", 4096), ("bf16", 1000)],
+    ("kernel", "dtype", "hidden_size"),
+    [
+        (FORWARD, "bf16", 128),
+        (FORWARD, "bf16", 257),
+        (FORWARD, "bf16", 1000),
+        (FORWARD, "bf16", 4096),
+        (FORWARD, "fp32", 128),
+        (DX, "bf16", 128),
+        (DX, "bf16", 257),
+        (DX, "bf16", 4096),
+    ],
+    ids=lambda value: getattr(value, "name", str(value)),
 )
 def test_row_class_is_the_layout_triton_makes(
     pool: CompilePool, kernel: KernelSpec, dtype: str, hidden_size: int
