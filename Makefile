@@ -54,10 +54,11 @@ $(TOOLCHAIN)/.installed: requirements/toolchain-triton-3.6.txt
 	@touch $@
 
 sweep: $(VENV)/.installed
+	@mkdir -p -m 700 $(DEV)
 	@test -f $(DEV)/key.pem || $(BIN)/python -m rltune keygen --key $(DEV)/key.pem \
 	  --trust-dir $(DEV)/trust --stream rltune/dev/dev
 	$(BIN)/python -m rltune sweep $(if $(PRESET),--preset $(PRESET)) \
-	  --stream rltune/dev/dev --key $(DEV)/key.pem --trust-dir $(DEV)/trust
+	  --output $(DEV)/bundles --stream rltune/dev/dev --key $(DEV)/key.pem --trust-dir $(DEV)/trust
 
 lint: .venv/.installed
 	.venv/bin/ruff format --check .

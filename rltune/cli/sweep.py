@@ -34,7 +34,9 @@ def sweep(
     ] = "",
     output: Annotated[
         Path | None,
-        typer.Option(help="Bundle to write. Default: artifacts/TARGET/PRESET-DIGEST.rltune."),
+        typer.Option(
+            help="File or folder to write to. Default: artifacts/TARGET/PRESET-DIGEST.rltune."
+        ),
     ] = None,
     key: Annotated[
         Path | None, typer.Option(help="Private key; signs the bundle and verifies the result.")
@@ -161,7 +163,9 @@ def _write(
 
     slug = device_slug(target.device.name)
     chosen = stream or f"rltune/{slug}/main"
-    folder = output.parent if output else Path("artifacts") / slug
+    named = output is not None and output.suffix == ".rltune"
+    default = Path("artifacts") / slug
+    folder = default if output is None else output.parent if named else output
     folder.mkdir(parents=True, exist_ok=True)
     partial = folder / f".{provenance.preset}-{provenance.plan_digest[:12]}.partial"
     write_statement(
@@ -172,7 +176,11 @@ def _write(
         sequence=sequence or next_sequence(folder, chosen),
         valid_days=valid_days,
     )
-    path = output or folder / f"{provenance.preset}-{_payload_digest(partial)[:12]}.rltune"
+    path = (
+        output
+        if output and named
+        else folder / f"{provenance.preset}-{_payload_digest(partial)[:12]}.rltune"
+    )
     partial.replace(path)
     return path
 
@@ -216,7 +224,7 @@ def _sign_and_show(path: Path, key: Path | None, trust_dir: Path | None) -> None
         typer.echo(f"{path}: written, unsigned; next: rltune sign {path} --key KEY", err=True)
         return
     sign_bundle(path, load_private_key(key, None))
-    show(path)
+    show(path, trust_dir=trust_dir)
     if trust_dir is None:
         typer.echo(f"{path}: signed; verify it with --trust-dir", err=True)
         return

@@ -114,7 +114,11 @@ def _accept(place: Found, trust: TrustStore) -> LoadedBundle:
     if place.problem:
         raise BundleError(f"{place.path}: {place.problem}")
     file = BundleFile.open(Path(place.path))
-    predicate = check_signatures(file, trust, datetime.now(UTC))
+    try:
+        predicate = check_signatures(file, trust, datetime.now(UTC))
+    except RltuneError:
+        file.close()
+        raise
     return LoadedBundle(
         path=place.path,
         predicate=predicate,

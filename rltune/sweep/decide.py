@@ -173,7 +173,7 @@ def replicate_points(plan: Plan, records: Records) -> Points:
 
 
 def _contenders(plan: Plan, part: KernelPlan, records: Records) -> tuple[str, ...]:
-    """Candidates that were among the fastest somewhere in the first pass, most often first."""
+    """Candidates that were among the fastest at a point of the first pass, by their summed gain."""
     gains: Counter[str] = Counter()
     for tokens, _ in part.measurement:
         record = records.get(("screen", measure_key(part, tokens, 0)))

@@ -25,9 +25,9 @@ class ProgramStore:
         return self._folder / f"{digest}.cubin"
 
     def add(self, digest: str, binary: bytes) -> None:
-        """Store a program; an equal one that is already there is kept."""
+        """Store a program; an intact one that is already there is kept."""
         path = self.path(digest)
-        if path.exists():
+        if self.intact(digest):
             return
         temporary = path.with_suffix(f".{os.getpid()}.tmp")
         temporary.write_bytes(binary)

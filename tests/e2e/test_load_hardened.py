@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from rltune_kernels.silu.spec import FORWARD
 
 from rltune.core.shapes import ShapeKey
+from rltune_kernels.silu.spec import FORWARD
 from tests.unit.runtime.places import Choice, write_bundle, write_trust
 
 ROOT = Path(__file__).resolve().parents[2]

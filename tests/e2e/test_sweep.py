@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,7 +57,7 @@ def test_evidence_names_inputs_digests_and_samples(sweep):
     found = predicate(sweep.bundle)
     with BundleFile.open(sweep.bundle) as bundle:
         blob = next(blob for blob in found.blobs if blob.role == "evidence")
-        evidence = decode_evidence(bundle.read_blob(blob))
+        evidence: Any = decode_evidence(bundle.read_blob(blob))
     (part,) = evidence["parts"]
     assert {case["case"] for case in part["cases"]} == {
         f"tokens={tokens},seed=1,{name}" for tokens in (1, 3) for name in ("normal", "nans")
@@ -175,16 +176,29 @@ def test_rebuild_with_a_toolchain_that_is_none_exits_3(sweep):
 
 
 @pytest.mark.parametrize(
-    ("file", "old", "new"),
+    ("file", "old", "new", "status"),
     [
-        ("silu/kernel.py", "tl.load(", "1.0 * tl.load("),
-        ("_flat.py", "def flat_grid(", "def flat_grid_(axes, launch):\n    pass\n\n\ndef flat_grid("),
+        ("silu/kernel.py", "b_y = b_x * b_sigmoid", "b_y = b_sigmoid * b_x", 12),
+        ("_math.py", "EXACT: tl.constexpr):", "EXACT: tl.constexpr = True):", 12),
+        ("_flat.py", "ceil_div(elements, span), 1, 1", "ceil_div(elements, span), 1, 2", 12),
+        ("_flat.py", '"N": axes["intermediate_size"]', '"N": 2 * axes["intermediate_size"]', 12),
+        (
+            "silu/spec.py",
+            'Tensor(name="x_ptr", axes=_AXES),\n        Tensor(name="y_ptr", axes=_AXES, role="out")',
+            'Tensor(name="y_ptr", axes=_AXES, role="out"),\n        Tensor(name="x_ptr", axes=_AXES)',
+            12,
+        ),
+        ("_flat.py", "num_warps=4)", "num_warps=8)", 12),  # another baseline
+        ("silu/reference.py", "import", "\nimport", 0),
+        ("swiglu/kernel.py", "b_up", "b_other", 0),  # another operator than the bundle's
     ],
 )
-def test_edited_source_exits_12_only_if_it_is_reached(sweep, kernels, file, old, new):
+def test_edited_source_exits_12_only_if_it_decides_the_numbers(
+    sweep, kernels, file, old, new, status
+):
     edit(kernels, file, old, new)
     done = verify(sweep, sweep.trust, kernels=kernels)
-    assert done.returncode == (12 if file == "silu/kernel.py" else 0), done.stdout + done.stderr
+    assert done.returncode == status, done.stdout + done.stderr
 
 
 def test_edited_comment_exits_0(sweep, kernels):
@@ -247,8 +261,6 @@ def write_swapped(source: Path, path: Path, old_digest: str, binary: bytes) -> N
     )
     write_unsigned(
         path,
-        replace(
-            found, programs=programs, blobs=index, body_size=len(body), decisions=altered
-        ),
+        replace(found, programs=programs, blobs=index, body_size=len(body), decisions=altered),
         body,
     )

@@ -6,11 +6,11 @@ import hashlib
 import threading
 
 import pytest
-from rltune_kernels.silu.spec import FORWARD
 
 from rltune.bundle.schema_v1 import Program
 from rltune.core.launch import LaunchConfig
 from rltune.runtime.launcher import bind_program, launch_with
+from rltune_kernels.silu.spec import FORWARD
 
 torch = pytest.importorskip("torch")
 
@@ -25,10 +25,11 @@ CONFIG = LaunchConfig.of(BLOCK=2048, STEPS=1, STAGES=1, num_warps=8)
 
 @pytest.fixture(scope="module")
 def program():
-    from rltune_kernels.silu import kernel
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
     from triton.compiler import compile as compile_source
+
+    from rltune_kernels.silu import kernel
 
     major, minor = torch.cuda.get_device_capability()
     constexprs = FORWARD.constexprs(AXES, "bf16", CONFIG)

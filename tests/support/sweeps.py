@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -80,7 +81,7 @@ class Sweep:
         (found,) = (self.folder / "work").glob("*/journal.jsonl")
         return found
 
-    def records(self) -> list[dict[str, object]]:
+    def records(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.journal.read_text().splitlines()]
 
 
@@ -89,9 +90,7 @@ def run_tiny_sweep(folder: Path, *options: str) -> Sweep:
     preset, key, trust = folder / "tiny.toml", folder / "key.pem", folder / "trust"
     preset.write_text(PRESET)
     if not key.exists():
-        made = rltune(
-            "keygen", "--key", key, "--trust-dir", trust, "--stream", "rltune/dev/dev"
-        )
+        made = rltune("keygen", "--key", key, "--trust-dir", trust, "--stream", "rltune/dev/dev")
         assert made.returncode == 0, made.stderr
     bundle = folder / "tiny.rltune"
     done = sweep_command(folder, *options)

@@ -8,10 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
+from rltune.core.operator import OperatorSpec
 from rltune_kernels.embedding import embedding
 from rltune_kernels.rms_norm import rms_norm
+from rltune_kernels.rms_norm.spec import SPEC as RMS_NORM_SPEC
 from rltune_kernels.silu import silu
+from rltune_kernels.silu.spec import SPEC as SILU_SPEC
 from rltune_kernels.swiglu import swiglu
+from rltune_kernels.swiglu.spec import SPEC as SWIGLU_SPEC
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 EPS = 1e-6
@@ -22,7 +26,7 @@ Tensors = tuple[torch.Tensor, ...]
 class FloatOperator:
     """An operator whose inputs are all of the element type.
 
-    ``ulp``: error allowed to fp32 results. ``scales``: for each gradient, the size of
+    ``spec``: states the error allowed to results. ``scales``: for each gradient, the size of
     what is added up in it; errors are counted in its last place, as sums cancel.
     """
 
@@ -30,7 +34,7 @@ class FloatOperator:
     oracle: Callable[..., torch.Tensor]
     shapes: Callable[[int, int], tuple[tuple[int, ...], ...]]
     scales: Callable[..., Tensors]
-    ulp: int
+    spec: OperatorSpec
 
 
 def _silu_scales(dy: torch.Tensor, x: torch.Tensor) -> Tensors:
@@ -52,16 +56,16 @@ def _rms_norm_scales(dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) ->
 
 
 OPERATORS = {
-    "silu": FloatOperator(silu, functional.silu, lambda m, n: ((m, n),), _silu_scales, 3),
+    "silu": FloatOperator(silu, functional.silu, lambda m, n: ((m, n),), _silu_scales, SILU_SPEC),
     "swiglu": FloatOperator(
         swiglu,
         lambda gate, up: functional.silu(gate) * up,
         lambda m, n: ((m, n), (m, n)),
         _swiglu_scales,
-        4,
+        SWIGLU_SPEC,
     ),
     "rms_norm": FloatOperator(
-        rms_norm, _rms_norm_oracle, lambda m, n: ((m, n), (n,)), _rms_norm_scales, 4
+        rms_norm, _rms_norm_oracle, lambda m, n: ((m, n), (n,)), _rms_norm_scales, RMS_NORM_SPEC
     ),
 }
 
@@ -71,9 +75,11 @@ def ulp_error(
 ) -> float:
     """Largest error in units in the last place, of ``expected`` or of ``scale`` if larger."""
     size = expected.abs() if scale is None else torch.maximum(expected.abs(), scale)
-    base = size.to(got.dtype)
-    above = torch.nextafter(base, torch.full_like(base, float("inf")))
-    return float(((got.double() - expected).abs() / (above.double() - base.double())).max())
+    limits = torch.finfo(got.dtype)
+    _, exponent = torch.frexp(size.clamp_min(limits.tiny))
+    # eps is the spacing at 1, where frexp's exponent is 1.
+    spacing = torch.ldexp(torch.full_like(size, limits.eps), exponent - 1)
+    return float(((got.double() - expected).abs() / spacing).max())
 
 
 def raw(tensor: torch.Tensor) -> bytes:
@@ -111,7 +117,7 @@ def check_accuracy(name: str, num_tokens: int, width: int, dtype: torch.dtype, d
     result, gradients = with_gradients(operator.call, values, dy)
     exact = tuple(value.double() for value in values)
     expected, expected_gradients = with_gradients(operator.oracle, exact, dy.double())
-    allowed = operator.ulp if dtype == torch.float32 else 0.51
+    allowed = operator.spec.tolerance_ulp["fp32"] if dtype == torch.float32 else 0.51
     assert result.dtype == dtype
     assert ulp_error(result, expected) <= allowed
     scales = operator.scales(dy.double(), *exact)

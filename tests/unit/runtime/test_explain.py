@@ -10,10 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rltune_kernels.silu.spec import FORWARD
-
 from rltune.core.launch import LaunchConfig
 from rltune.core.shapes import ShapeKey
+from rltune_kernels.silu.spec import FORWARD
 from tests.unit.runtime.places import Choice, interpreter_target, write_bundle
 
 ROOT = Path(__file__).resolve().parents[3]

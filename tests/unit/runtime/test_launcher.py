@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rltune_kernels.silu.spec import FORWARD
 
 from rltune.core.launch import LaunchConfig
 from rltune.core.shapes import ShapeKey
+from rltune_kernels.silu.spec import FORWARD
 from tests.unit.runtime.conftest import STREAMS
 from tests.unit.runtime.places import Choice, interpreter_target, write_bundle
 

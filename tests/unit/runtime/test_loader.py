@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from rltune_kernels.silu.spec import BACKWARD, FORWARD
 
 from rltune.bundle.schema_v1 import Driver
 from rltune.core.launch import LaunchConfig
@@ -25,6 +24,7 @@ from rltune.errors import (
 )
 from rltune.runtime.loader import load_registry
 from rltune.runtime.registry import Accepted, Refused, Superseded
+from rltune_kernels.silu.spec import BACKWARD, FORWARD
 from tests.unit.runtime.conftest import STREAMS
 from tests.unit.runtime.places import Choice, interpreter_target, write_bundle
 

@@ -57,6 +57,12 @@ def buffers():
     return made
 
 
+def run_baseline(case, launch):
+    found = qualify.run_baseline(case, launch, 2)
+    assert isinstance(found, qualify.BaselineRun)
+    return found
+
+
 def copy_launch(case):
     x, y, total, _ = case.arguments()
     y.copy_(x)
@@ -65,8 +71,7 @@ def copy_launch(case):
 
 def test_equal_candidate_passes_and_everything_is_compared():
     case = buffers()
-    baseline = qualify.run_baseline(case, copy_launch, 2)
-    assert isinstance(baseline, qualify.BaselineRun)
+    baseline = run_baseline(case, copy_launch)
     assert baseline.compared_bytes == 3 * 8 * 2 + 8 * 4
     assert qualify.check_candidate(case, copy_launch, baseline, 2) is None
 
@@ -79,7 +84,7 @@ def test_in_place_buffer_is_restored_before_each_launch():
 
 def run_wrong(change):
     case = buffers()
-    baseline = qualify.run_baseline(case, copy_launch, 2)
+    baseline = run_baseline(case, copy_launch)
 
     def wrong(buffers):
         copy_launch(buffers)
@@ -90,7 +95,7 @@ def run_wrong(change):
 
 def test_negative_zero_is_another_byte():
     case = buffers()
-    baseline = qualify.run_baseline(case, _store(0.0), 2)
+    baseline = run_baseline(case, _store(0.0))
     found = qualify.check_candidate(case, _store(-0.0), baseline, 1)
     assert found is not None
     assert found.kind == "bytes"
@@ -106,7 +111,7 @@ def _store(value):
 
 def test_unwritten_output_keeps_its_poison_and_is_caught():
     case = buffers()
-    baseline = qualify.run_baseline(case, copy_launch, 2)
+    baseline = run_baseline(case, copy_launch)
 
     def lazy(buffers):
         x, y, total, _ = buffers.arguments()
@@ -139,7 +144,7 @@ def test_write_into_a_guard_zone_is_damage(offset):
 
 def test_unstable_candidate_is_told_from_a_wrong_one():
     case = buffers()
-    baseline = qualify.run_baseline(case, copy_launch, 2)
+    baseline = run_baseline(case, copy_launch)
     calls = []
 
     def unstable(buffers):
@@ -155,9 +160,7 @@ def test_unstable_candidate_is_told_from_a_wrong_one():
 
 def test_baseline_that_does_not_repeat_itself_is_refused():
     case = buffers()
-    found = qualify.run_baseline(
-        case, lambda b: b.arguments()[1].copy_(torch.randn(3, 8)), 2
-    )
+    found = qualify.run_baseline(case, lambda b: b.arguments()[1].copy_(torch.randn(3, 8)), 2)
     assert isinstance(found, qualify.Mismatch)
     assert "does not repeat itself" in found.text
 

@@ -50,7 +50,7 @@ def test_good_preset_parses():
 )
 def test_bad_field_is_named(edit, sentence):
     with pytest.raises(PresetError) as caught:
-        parse_preset(GOOD.replace(*edit, 1), "one.toml")
+        parse_preset(GOOD.replace(edit[0], edit[1], 1), "one.toml")
     assert "one.toml" in str(caught.value)
     assert sentence in str(caught.value)
     assert caught.value.exit_status == 2

@@ -1,1 +1,0 @@
-"""Third-party kernels: recording their launches and adopting their autotuners."""
