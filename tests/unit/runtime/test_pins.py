@@ -68,4 +68,4 @@ def test_pin_of_no_kernel_is_an_error():
     pins = read_pins({"RLTUNE_PIN_TOY_BACKWARD": "BLOCK=1"})
     with pytest.raises(UsageError, match="RLTUNE_PIN_TOY_BACKWARD pins no registered kernel"):
         check_names(pins, ["toy/forward"])
-    check_names(pins, ["toy/forwrad"])
+    check_names(pins, ["toy/backward"])
