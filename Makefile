@@ -24,7 +24,7 @@ BIN := $(VENV)/bin
 DEV := .rltune/dev
 PIP := -m pip --disable-pip-version-check --no-input
 
-.PHONY: help sweep test lint types contracts pytest release-check gpu-test clean
+.PHONY: help sweep test lint types contracts pytest stale release-check gpu-test clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -74,10 +74,13 @@ contracts: .venv/.installed
 pytest: .venv/.installed $(TOOLCHAIN)/.installed
 	RLTUNE_TOOLCHAIN=$(CURDIR)/$(TOOLCHAIN)/bin/python .venv/bin/python -m pytest -n auto --dist loadfile
 
-test: lint types contracts pytest
+stale: .venv/.installed
+	.venv/bin/python tools/check_artifacts.py
+
+test: lint types contracts pytest stale
 
 release-check: test
-	.venv/bin/python -m pytest tests/golden -q --release
+	.venv/bin/python tools/check_artifacts.py --release
 
 gpu-test: $(VENV)/.installed
 	$(BIN)/python -m pytest tests/gpu

@@ -20,7 +20,7 @@ from rltune.bundle.trust import (
 from rltune.errors import TrustStoreError
 from tests.support.bundles import make_trust
 
-KEY = Ed25519PrivateKey.generate()
+KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 KEY_ID = key_id(KEY.public_key())
 PEM = encode_public_key(KEY.public_key()).decode()
 
