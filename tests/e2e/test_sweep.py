@@ -109,11 +109,7 @@ def test_complete_journal_repeats_nothing_and_decides_the_same(sweep, tmp_path):
 @pytest.mark.parametrize("stage", ["qualify", "screen", "edge"])
 def test_any_prefix_is_resumed_without_repeating_a_finished_item(sweep, tmp_path, stage):
     lines = sweep.journal.read_bytes().splitlines(keepends=True)
-    first = next(
-        (index for index, line in enumerate(lines) if json.loads(line)["kind"] == stage), None
-    )
-    if first is None:
-        pytest.skip(f"this sweep selected nothing, so its journal has no {stage} records")
+    first = next(index for index, line in enumerate(lines) if json.loads(line)["kind"] == stage)
     copy = copy_of(sweep, tmp_path)
     prefix = b"".join(lines[: first + 1])
     copy.journal.write_bytes(prefix + b'{"torn')

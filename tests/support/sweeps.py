@@ -22,7 +22,7 @@ source = "tests"
 screen_samples = 1
 confirm_samples = 1
 finalists = 1
-candidates = 3
+candidates = 4
 
 [[qualification]]
 operator = "silu"

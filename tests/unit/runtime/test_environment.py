@@ -36,8 +36,8 @@ def test_every_variable_of_tritons_cache_key_is_in_one_of_the_lists():
 import os, re
 from triton._C import libtriton  # some of the variables are read at import: set them after it
 data = open(libtriton.__file__, "rb").read()
-names = {n.decode() for n in re.findall(rb"[A-Z][A-Z0-9]+(?:_[A-Za-z0-9]+)+(?=\\0)", data)}
-os.environ.update(dict.fromkeys((n for n in names if len(n) < 60), "1"))
+names = {n.decode() for n in re.findall(rb"\\0([A-Z][A-Za-z0-9_]{3,58})(?=\\0)", data)}
+os.environ.update(dict.fromkeys(names, "1"))
 from triton._C.libtriton import get_cache_invalidating_env_vars
 print(" ".join(get_cache_invalidating_env_vars()))
 """
