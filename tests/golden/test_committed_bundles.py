@@ -16,6 +16,7 @@ from rltune.bundle.trust import load_trust_store
 from rltune.bundle.verify import Refused, Verified, verify_bundle
 from tests.support.bundles import make_trust
 from tests.support.sweeps import ROOT, environment, rltune
+from tools import performance_table
 
 ASSETS = Path(__file__).parent / "assets"
 BUNDLES = sorted((ROOT / "artifacts").glob("*/*.rltune"))
@@ -56,6 +57,18 @@ def test_signature_structure_and_every_digest_hold(bundle, trust):
     verdict = verify_bundle(bundle, load_trust_store(trust), created(bundle))
     assert isinstance(verdict, Verified)
     assert not verdict.predicate.provenance.dirty
+
+
+@each_bundle
+def test_performance_page_has_the_table_of_its_evidence(bundle):
+    text = (ROOT / "docs" / "performance.md").read_text()
+    if bundle.name in text:
+        assert performance_table.table(bundle) in text
+
+
+def test_performance_page_names_a_committed_bundle():
+    text = (ROOT / "docs" / "performance.md").read_text()
+    assert any(path.name in text for path in BUNDLES)
 
 
 @each_bundle
