@@ -54,11 +54,13 @@ class PartDecision:
 
 def decide(plan: Plan, records: Records) -> tuple[PartDecision, ...]:
     """Decide every part of a plan from the records of its journal."""
-    return tuple(_decide_part(plan, part, records) for part in plan.parts)
+    qualified = qualified_by_part(plan, records)
+    return tuple(_decide_part(plan, part, qualified[part.plan_id], records) for part in plan.parts)
 
 
-def _decide_part(plan: Plan, part: KernelPlan, records: Records) -> PartDecision:
-    qualified = still_qualified(part, records)
+def _decide_part(
+    plan: Plan, part: KernelPlan, qualified: tuple[str, ...], records: Records
+) -> PartDecision:
     samples = [
         found
         for tokens, _ in part.measurement
@@ -93,22 +95,23 @@ def _reason(
     return f"{text}: {reasons.most_common(1)[0][0]}"
 
 
-def still_qualified(part: KernelPlan, records: Records) -> tuple[str, ...]:
-    """Qualified candidates that were not rejected at the edge of a range later."""
-    return tuple(
-        candidate_id
-        for candidate_id in outcomes.qualified_ids(part, records)
-        if not _edge_rejected(part, candidate_id, records)
-    )
-
-
-def _edge_rejected(part: KernelPlan, candidate_id: str, records: Records) -> bool:
-    prefix = f"{outcomes.launch_key(part, candidate_id)} | "
-    return any(
-        body.get("outcomes", {}).get(candidate_id) is not None
+def qualified_by_part(plan: Plan, records: Records) -> dict[str, tuple[str, ...]]:
+    """Qualified candidates by plan id, less those rejected at the edge of a range later."""
+    rejected = {
+        (key.rpartition(" | ")[0], candidate_id)
         for (kind, key), body in records.items()
-        if kind == "edge" and key.startswith(prefix)
-    )
+        if kind == "edge"
+        for candidate_id, found in body["outcomes"].items()
+        if found
+    }
+    return {
+        part.plan_id: tuple(
+            candidate_id
+            for candidate_id in outcomes.qualified_ids(part, records)
+            if (outcomes.launch_key(part, candidate_id), candidate_id) not in rejected
+        )
+        for part in plan.parts
+    }
 
 
 def missing_edges(
@@ -141,10 +144,11 @@ def edge_cases(tokens: TokenRange) -> tuple[QualificationCase, ...]:
 
 def screen_points(plan: Plan, records: Records) -> Points:
     """Every qualified candidate at every measurement point."""
+    qualified = qualified_by_part(plan, records)
     return {
-        (part.plan_id, tokens): qualified
+        (part.plan_id, tokens): qualified[part.plan_id]
         for part in plan.parts
-        if (qualified := still_qualified(part, records))
+        if qualified[part.plan_id]
         for tokens, _ in part.measurement
     }
 
@@ -162,11 +166,12 @@ def confirm_points(plan: Plan, records: Records) -> Points:
 def replicate_points(plan: Plan, records: Records) -> Points:
     """The one candidate of each point that a replication must agree on."""
     chosen: dict[tuple[str, int], tuple[str, ...]] = {}
+    qualified = qualified_by_part(plan, records)
     for part in plan.parts:
-        qualified = frozenset(still_qualified(part, records))
+        allowed = frozenset(qualified[part.plan_id])
         for tokens, _ in part.measurement:
             samples = point_samples(plan, part, tokens, records)
-            finalist = finalist_to_replicate(samples, qualified) if samples else None
+            finalist = finalist_to_replicate(samples, allowed) if samples else None
             if finalist:
                 chosen[part.plan_id, tokens] = (finalist,)
     return chosen

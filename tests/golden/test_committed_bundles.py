@@ -1,8 +1,11 @@
 """The committed bundles: signatures, structure, and programs rebuilt from their sources."""
 
+import lzma
 import os
 import random
 import shutil
+import subprocess
+import sys
 import tarfile
 from datetime import datetime
 from pathlib import Path
@@ -166,3 +169,61 @@ def test_file_may_be_read_only_and_behind_a_symlink(bundle, trust, tmp_path):
     link.symlink_to(copy)
     verdict = verify_bundle(link, load_trust_store(trust), created(bundle))
     assert isinstance(verdict, Verified)
+
+
+REPLAY = """
+import json, random, sys
+from pathlib import Path
+from rltune.bundle.codec import BundleFile
+from rltune.bundle.decode_v1 import predicate_to_json
+from rltune.sweep.decide import decide, missing_edges
+from rltune.sweep.journal import read_records
+from rltune.sweep.preset import load_preset
+from rltune.sweep.run import make_plan
+import rltune_kernels
+
+bundle, journal, preset = map(Path, sys.argv[1:])
+with BundleFile.open(bundle) as opened:
+    predicate = opened.decode_predicate()
+plan = make_plan(load_preset(str(preset)), rltune_kernels.operator_specs(), predicate.target)
+assert plan.digest() == predicate.provenance.plan_digest, "another plan"
+records = read_records(journal, plan.digest())
+shuffled = list(records.items())
+random.Random(1).shuffle(shuffled)
+
+def made(records):
+    decisions = decide(plan, records)
+    assert not missing_edges(decisions, records)
+    return {
+        (item.part.kernel.kernel_id, str(item.part.key)): [
+            [found.tokens.first, found.tokens.last, found.candidate_id] for found in item.ranges
+        ]
+        for item in decisions
+    }
+
+signed = {
+    (item.kernel, str(item.key)): [
+        [found.tokens.first, found.tokens.last, found.launch.candidate_id]
+        for found in item.ranges
+    ]
+    for item in predicate.decisions
+}
+assert made(records) == signed, "the journal decides otherwise"
+assert made(dict(shuffled)) == signed, "the order of the records decides"
+print(len(records), "records replayed")
+"""
+
+
+@each_bundle
+def test_recorded_journal_decides_what_was_signed_in_any_order(bundle, sources, tmp_path):
+    journal = tmp_path / "journal.jsonl"
+    journal.write_bytes(lzma.decompress((ASSETS / f"{bundle.stem}.journal.xz").read_bytes()))
+    done = subprocess.run(
+        [sys.executable, "-c", REPLAY, bundle, journal, sources / "presets" / "qwen3-8b.toml"],
+        env=environment(sources, RLTUNE_MODE="off"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "records replayed" in done.stdout
