@@ -129,6 +129,7 @@ class CompileWorker:
                 text=True,
             )
         except OSError as error:
+            self._messages.close()
             raise EnvironmentUnfitError(
                 f"{python}: cannot be run: {error.strerror}",
                 advice="Name a Python interpreter that has Triton installed.",

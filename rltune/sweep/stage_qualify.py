@@ -47,7 +47,7 @@ def qualify_candidates(bench: Bench, worker: WorkerProcess) -> None:
         _remove_rejected(bench, part, case, variant, alive)
         bench.observer.advance(key, resumed=resumed)
     for part in bench.plan.parts:
-        check_control(bench, part)
+        check_control(part, bench.journal.records, runs_programs=bench.runs_programs)
 
 
 def _not_dropped(part: KernelPlan, records: outcomes.Records) -> list[str]:
@@ -116,7 +116,7 @@ def _remove_rejected(
             alive.remove(candidate_id)
 
 
-def check_control(bench: Bench, part: KernelPlan) -> None:
+def check_control(part: KernelPlan, records: outcomes.Records, *, runs_programs: bool) -> None:
     """Make sure that the planted wrong candidate of a kernel was caught.
 
     Where the device runs the compiled programs, bytes must have caught it. The
@@ -127,8 +127,7 @@ def check_control(bench: Bench, part: KernelPlan) -> None:
     """
     if part.control is None:
         return
-    records = bench.journal.records
-    if bench.runs_programs:
+    if runs_programs:
         caught = any(
             outcomes.control_result(part, records, variant).rejected_cases for variant in VARIANTS
         )

@@ -16,7 +16,8 @@ from rltune.bundle.decode_v1 import predicate_to_json
 from rltune.bundle.evidence import decode_evidence
 from rltune.bundle.keys import load_private_key
 from rltune.bundle.signing import sign_bundle
-from tests.support.sweeps import ROOT, Sweep, environment, rltune, run_tiny_sweep, sweep_command
+from tests.support.cli import ROOT
+from tests.support.sweeps import Sweep, environment, rltune, run_tiny_sweep, sweep_command
 
 pytestmark = pytest.mark.slow
 

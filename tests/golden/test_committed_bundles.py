@@ -18,7 +18,8 @@ from rltune.bundle.keys import generate_key
 from rltune.bundle.trust import load_trust_store
 from rltune.bundle.verify import Refused, Verified, verify_bundle
 from tests.support.bundles import make_trust
-from tests.support.sweeps import ROOT, environment, rltune
+from tests.support.cli import ROOT
+from tests.support.sweeps import environment, rltune
 from tools import performance_table
 
 ASSETS = Path(__file__).parent / "assets"

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def rltune(
@@ -16,6 +16,7 @@ def rltune(
     environ: dict[str, str] | None = None,
     pass_fds: Sequence[int] = (),
     cwd: Path | None = None,
+    timeout_s: float = 120,
 ) -> subprocess.CompletedProcess[str]:
     """Run ``python -m rltune`` with nothing in its environment but ``environ``."""
     paths = os.pathsep.join([str(ROOT), str(ROOT / "kernels")])
@@ -28,5 +29,5 @@ def rltune(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=timeout_s,
     )

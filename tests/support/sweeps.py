@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support import cli
+from tests.support.cli import ROOT
 
 PRESET = """
 format = "rltune-preset/1"
@@ -51,19 +51,9 @@ def environment(*kernel_roots: Path, **variables: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": os.pathsep.join(roots), "CUDA_VISIBLE_DEVICES": "", **variables}
 
 
-def rltune(
-    *words: object, env: dict[str, str] | None = None, cwd: Path = ROOT
-) -> subprocess.CompletedProcess[str]:
-    """Run one command line; never raises on its exit status."""
-    return subprocess.run(
-        [sys.executable, "-m", "rltune", *map(str, words)],
-        env=env or environment(),
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+def rltune(*words: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run one command line, a sweep as a rule; never raises on its exit status."""
+    return cli.rltune(*words, environ=env or environment(), cwd=ROOT, timeout_s=600)
 
 
 @dataclass(frozen=True)
