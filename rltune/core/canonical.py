@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Iterable
 from typing import Any
 
 from rltune.errors import BundleError
@@ -26,7 +24,7 @@ MAX_DEPTH = 32
 _ENCODER = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=True, check_circular=False
 )
-_LARGE_NUMBER = re.compile(rb"(?:^|[\[:,])-?[0-9]{16}")
+_LONGEST_INTEGER = len(str(-MAX_INTEGER))
 _SHOWN = 80
 
 
@@ -54,7 +52,12 @@ def decode(data: bytes, what: str) -> object:
     """
     try:
         text = data.decode("ascii")
-        value = json.loads(text, parse_float=_refuse_number, parse_constant=_refuse_number)
+        value = json.loads(
+            text,
+            parse_int=_small_integer,
+            parse_float=_refuse_number,
+            parse_constant=_refuse_number,
+        )
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{what}: not canonical JSON: {error}") from None
     try:
@@ -75,24 +78,32 @@ def digest(value: object) -> str:
 
 
 def _check_decoded(value: object, data: bytes) -> None:
-    """Check a decoded value; most of :func:`_check` is seen from the bytes, and faster."""
-    if b"\\u" in data or _LARGE_NUMBER.search(data):
+    """Check a decoded value; most of :func:`_check` was seen by the parser, and faster."""
+    if b"\\u" in data:
         _check(value, "$", 0)
     else:
-        _check_depth(value, 0)
+        _check_depth(value)
 
 
-def _check_depth(value: object, depth: int) -> None:
-    if depth > MAX_DEPTH:
-        raise BundleError(f"nested deeper than {MAX_DEPTH}")
-    items: Iterable[object] = ()
-    if isinstance(value, dict):
-        items = value.values()
-    elif isinstance(value, list):
-        items = value
-    for item in items:
-        if isinstance(item, (dict, list)):
-            _check_depth(item, depth + 1)
+def _check_depth(value: object) -> None:
+    level: list[Any] = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(MAX_DEPTH + 1):
+        if not level:
+            return
+        level = [
+            item
+            for parent in level
+            for item in (parent.values() if type(parent) is dict else parent)
+            if type(item) is dict or type(item) is list
+        ]
+    raise BundleError(f"nested deeper than {MAX_DEPTH}")
+
+
+def _small_integer(text: str) -> int:
+    number = int(text) if len(text) <= _LONGEST_INTEGER else MAX_INTEGER
+    if abs(number) >= MAX_INTEGER:
+        raise ValueError("integer of 2**53 or more")
+    return number
 
 
 def _refuse_number(text: str) -> object:
