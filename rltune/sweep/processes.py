@@ -47,6 +47,7 @@ class WorkerProcess:
         self._interpreted = device == "cpu"
         self._process: subprocess.Popen[str] | None = None
         self._lines: Queue[str | None] = Queue()
+        self._errors: list[str] = []
 
     def _environment(self) -> dict[str, str]:
         environment = {
@@ -75,10 +76,13 @@ class WorkerProcess:
             env=self._environment(),
             text=True,
         )
-        self._errors: list[str] = []
+        self._errors = []
         threading.Thread(target=self._read, args=(self._process, self._lines), daemon=True).start()
         threading.Thread(target=self._read_errors, args=(self._process,), daemon=True).start()
-        message = self._next(_START_TIMEOUT_S)
+        try:
+            message = self._next(_START_TIMEOUT_S)
+        except Empty:
+            message = None
         if message is None or "ready" not in message:
             self.close()
             raise EnvironmentUnfitError(
@@ -89,13 +93,16 @@ class WorkerProcess:
     @staticmethod
     def _read(process: subprocess.Popen[str], lines: Queue[str | None]) -> None:
         if process.stdout is not None:
-            for line in process.stdout:
-                lines.put(line)
+            with process.stdout as stream:
+                for line in stream:
+                    lines.put(line)
         lines.put(None)
 
     def _read_errors(self, process: subprocess.Popen[str]) -> None:
-        if process.stderr is not None:
-            for line in process.stderr:
+        if process.stderr is None:
+            return
+        with process.stderr as stream:
+            for line in stream:
                 self._errors = [*self._errors[-20:], line.rstrip()]
 
     def _last_error(self) -> str:
@@ -149,7 +156,7 @@ class WorkerProcess:
             return
         process.kill()
         process.wait()
-        for stream in (process.stdin, process.stdout, process.stderr):
-            if stream is not None:
-                with contextlib.suppress(BrokenPipeError, ValueError):
-                    stream.close()
+        # Each reading thread closes its own stream at its end.
+        if process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
