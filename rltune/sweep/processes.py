@@ -17,6 +17,7 @@ from rltune.errors import EnvironmentUnfitError
 from rltune.runtime.environment import VALUE_VARIABLES
 
 _START_TIMEOUT_S = 180.0
+_LAST_WORDS_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +49,7 @@ class WorkerProcess:
         self._process: subprocess.Popen[str] | None = None
         self._lines: Queue[str | None] = Queue()
         self._errors: list[str] = []
+        self._error_reader = threading.Thread()
 
     def _environment(self) -> dict[str, str]:
         environment = {
@@ -78,7 +80,10 @@ class WorkerProcess:
         )
         self._errors = []
         threading.Thread(target=self._read, args=(self._process, self._lines), daemon=True).start()
-        threading.Thread(target=self._read_errors, args=(self._process,), daemon=True).start()
+        self._error_reader = threading.Thread(
+            target=self._read_errors, args=(self._process,), daemon=True
+        )
+        self._error_reader.start()
         try:
             message = self._next(_START_TIMEOUT_S)
         except Empty:
@@ -106,6 +111,8 @@ class WorkerProcess:
                 self._errors = [*self._errors[-20:], line.rstrip()]
 
     def _last_error(self) -> str:
+        """What an ended process said last."""
+        self._error_reader.join(_LAST_WORDS_TIMEOUT_S)
         return self._errors[-1] if self._errors else "no message"
 
     def _next(self, timeout_s: float) -> dict[str, Any] | None:
