@@ -19,6 +19,7 @@ OPERATORS: Mapping[str, str] = {
     "swiglu": "rltune_kernels.swiglu",
     "rms_norm": "rltune_kernels.rms_norm",
     "embedding": "rltune_kernels.embedding",
+    "rope": "rltune_kernels.rope",
 }
 """Package of each operator, by operator name."""
 

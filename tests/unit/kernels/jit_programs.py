@@ -25,7 +25,14 @@ TORCH_DTYPES = {
     "fp32": torch.float32,
     "i64": torch.int64,
 }
-SIZES = {"intermediate_size": 257, "hidden_size": 4096, "vocab_size": 1000}
+SIZES = {
+    "intermediate_size": 257,
+    "hidden_size": 4096,
+    "vocab_size": 1000,
+    "num_heads": 6,
+    "head_dim": 128,
+    "rotary_dim": 96,
+}
 
 
 class OfflineDriver(DriverBase):  # type: ignore[misc]

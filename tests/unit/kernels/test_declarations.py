@@ -20,10 +20,20 @@ from rltune_kernels._flat import prune
 from rltune_kernels.embedding import reference as embedding_reference
 from rltune_kernels.embedding.candidates import prune_copy, prune_fold
 from rltune_kernels.rms_norm.candidates import prune_columns, prune_rows, row_control
+from rltune_kernels.rope.candidates import cache_axes
+from rltune_kernels.rope.candidates import prune as prune_heads
 
 KERNELS = [kernel for spec in operator_specs() for kernel in spec.kernels]
 FOLDER = Path(next(iter(rltune_kernels.__path__)))
-SIZES = {"intermediate_size": 12288, "hidden_size": 4096, "vocab_size": 151936, "num_tokens": 65}
+SIZES = {
+    "intermediate_size": 12288,
+    "hidden_size": 4096,
+    "vocab_size": 151936,
+    "num_heads": 32,
+    "head_dim": 128,
+    "rotary_dim": 96,
+    "num_tokens": 65,
+}
 every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.kernel_id)
 
 
@@ -31,6 +41,7 @@ def keys(kernel: KernelSpec) -> list[ShapeKey]:
     made = []
     for width in (1, 63, 128, 257, 4096, 5376, 16384):
         sizes = {**SIZES, "hidden_size": width, "intermediate_size": width}
+        sizes |= {"head_dim": 3 * width, "rotary_dim": 2 * width}
         made += [kernel.shape_key(dtype, sizes) for dtype in ("bf16", "fp32")]
     return made
 
@@ -93,6 +104,7 @@ def test_grid_covers_every_element(kernel: KernelSpec) -> None:
             rows = knobs.get("ROWS", 1) * knobs.get("STEPS", 1) * knobs.get("BLOCK", 1)
             grid = kernel.grid(axes, config)
             work = tokens * (SIZES["intermediate_size"] if "BLOCK" in knobs else 1)
+            work *= SIZES["num_heads"] if "num_heads" in dict(key.axes) else 1
             if kernel.name == "dw_partial":
                 work = axes["num_blocks"]
             elif kernel.name == "dw_fold":
@@ -138,6 +150,23 @@ def test_pruned_configs_have_a_reason() -> None:
     staged = LaunchConfig.of(ROWS=4, STEPS=8, STAGES=3, num_warps=8)
     assert "fp32 registers" in str(prune_rows(tall, four_thousand))
     assert "second program" in str(prune_rows(staged, four_thousand))
+    heads = ShapeKey.of("bf16", {"num_heads": 32, "head_dim": 128, "rotary_dim": 96})
+    assert "without a pair" in str(prune_heads(LaunchConfig.of(ROWS=1, num_warps=4), heads))
+    assert "16 pairs" in str(prune_heads(LaunchConfig.of(ROWS=32, num_warps=2), heads))
+
+
+def test_rows_of_the_caches_are_the_callers_and_no_constexpr() -> None:
+    axes = {"num_tokens": 3, "num_heads": 2, "head_dim": 8, "rotary_dim": 6}
+    assert cache_axes(axes) == {"num_pairs": 3, "max_positions": 4096}
+    assert cache_axes({**axes, "max_positions": 9}) == {"num_pairs": 3, "max_positions": 9}
+    (forward, *_) = (item for item in KERNELS if item.operator == "rope")
+    config = forward.baseline(forward.shape_key("bf16", axes))
+    long, short = (
+        forward.constexprs(forward.all_axes({**axes, "max_positions": rows}), "bf16", config)
+        for rows in (10, 10**6)
+    )
+    assert long == short
+    assert (long["PAIRS"], long["BLOCK_PAIRS"]) == (3, 4)
 
 
 def test_prepared_ids_hold_every_edge_and_depend_on_the_seed_alone() -> None:
