@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rltune.errors import BundleError
@@ -121,8 +120,3 @@ def ceil_div(a: int, b: int) -> int:
 def next_power_of_2(n: int) -> int:
     """Smallest power of two that is at least ``n``; 1 for ``n`` of 0 or 1."""
     return 1 << max(0, n - 1).bit_length()
-
-
-def freeze_axes(axes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """Axes as sorted pairs, fit for a dictionary key."""
-    return tuple(sorted(axes.items()))

@@ -15,6 +15,7 @@ from rltune.bundle.schema_v1 import Decision, Launch, Predicate, Program
 from rltune.bundle.verdict import Finding
 from rltune.core.fingerprint import source_fingerprint
 from rltune.core.operator import KernelSpec, OperatorSpec
+from rltune.core.shapes import ShapeKey
 from rltune.errors import (
     BundleError,
     CoverageError,
@@ -152,8 +153,6 @@ def check_evidence(bundle: BundleFile, predicate: Predicate) -> Iterator[Finding
 
 def _outcomes(document: object, where: str) -> dict[tuple[str, str], Mapping[str, str]]:
     """Outcome by candidate id, by kernel and key."""
-    from rltune.core.shapes import ShapeKey
-
     found: dict[tuple[str, str], Mapping[str, str]] = {}
     for part in _list(document, "parts", where):
         key = ShapeKey.from_json(_field(part, "key", where), f"{where}.key")

@@ -19,19 +19,3 @@ class Observer(Protocol):
 
     def note(self, text: str) -> None:
         """Something worth a line that is not progress."""
-
-
-class SilentObserver:
-    """Ignores everything."""
-
-    def stage(self, name: str, total: int) -> None:
-        """Ignore."""
-
-    def advance(self, item: str, *, resumed: bool = False) -> None:
-        """Ignore."""
-
-    def dropped(self, launch: str, reason: str) -> None:
-        """Ignore."""
-
-    def note(self, text: str) -> None:
-        """Ignore."""

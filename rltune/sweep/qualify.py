@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -126,8 +126,3 @@ def _row_count(buffers: CaseBuffers, name: str) -> int:
     for extent in shape if len(shape) == 1 else shape[:-1]:
         rows *= extent
     return max(rows, 1)
-
-
-def total_rows(runs: Sequence[BaselineRun]) -> int:
-    """Independent rows compared over several inputs."""
-    return sum(run.rows for run in runs)

@@ -12,7 +12,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -219,9 +219,6 @@ def main(arguments: Sequence[str]) -> None:
     os.dup2(2, 1)
     specs, device = arguments
     Worker(specs, device, answers).serve(sys.stdin)
-
-
-Handler = Callable[[Request], dict[str, Any]]
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rltune.core.launch import LaunchConfig, ceil_div, freeze_axes, next_power_of_2
+from rltune.core.launch import LaunchConfig, ceil_div, next_power_of_2
 from rltune.errors import BundleError
 
 CONFIG = LaunchConfig.of(num_warps=4, num_stages=2, ROWS=8, BLOCK=1024)
@@ -84,7 +84,3 @@ def test_next_power_of_2(n: int, expected: int) -> None:
 @pytest.mark.parametrize(("a", "b", "expected"), [(0, 4, 0), (1, 4, 1), (4, 4, 1), (5, 4, 2)])
 def test_ceil_div(a: int, b: int, expected: int) -> None:
     assert ceil_div(a, b) == expected
-
-
-def test_freeze_axes_ignores_order() -> None:
-    assert freeze_axes({"b": 1, "a": 2}) == freeze_axes({"a": 2, "b": 1}) == (("a", 2), ("b", 1))
