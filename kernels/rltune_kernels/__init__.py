@@ -18,6 +18,7 @@ OPERATORS: Mapping[str, str] = {
     "silu": "rltune_kernels.silu",
     "swiglu": "rltune_kernels.swiglu",
     "rms_norm": "rltune_kernels.rms_norm",
+    "add_rms_norm": "rltune_kernels.add_rms_norm",
     "embedding": "rltune_kernels.embedding",
     "rope": "rltune_kernels.rope",
 }

@@ -23,11 +23,10 @@ def grid(axes: Axes, launch_config: LaunchConfig) -> Grid:
     return ceil_div(elements, span), 1, 1
 
 
-def constexprs(axes: Axes, dtype: str, launch_config: LaunchConfig) -> Mapping[str, int]:
-    """The width, whether fp32 accuracy is needed, and the knobs."""
+def constexprs(axes: Axes, _dtype: str, launch_config: LaunchConfig) -> Mapping[str, int]:
+    """The width and the knobs."""
     return {
         "N": axes["intermediate_size"],
-        "EXACT": int(dtype == "fp32"),
         "BLOCK": launch_config.knob("BLOCK"),
         "STEPS": launch_config.knob("STEPS"),
         "STAGES": launch_config.knob("STAGES"),

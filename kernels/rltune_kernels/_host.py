@@ -22,6 +22,11 @@ def dtype_name(tensor: torch.Tensor) -> str:
     return _DTYPE_NAMES[tensor.dtype]
 
 
+def arithmetic_dtype(tensor: torch.Tensor) -> torch.dtype:
+    """Type of the arithmetic on a tensor's elements: fp64 for fp32, fp32 for bf16 and fp16."""
+    return torch.float64 if tensor.dtype == torch.float32 else torch.float32
+
+
 def dense(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor itself if contiguous and 16-byte aligned, else a copy that is.
 

@@ -1,73 +1,110 @@
-"""Arithmetic shared by kernels: logistic parts, exact rounding, folds in a written order."""
+"""What kernels share: the type of the arithmetic, steps over tiles, logistic parts, norms."""
+# ruff: noqa: SIM108 - Triton takes a branch at compile time where its types differ
 
 import triton
 import triton.language as tl
 
-_LOG2_E = tl.constexpr(1.4426950408889634)
-_LN2_HIGH = tl.constexpr(0.693359375)  # nine significant bits: its product with n is exact
-_LN2_LOW = tl.constexpr(-2.12194440e-4)  # ln 2 less the above
-_ROUND = tl.constexpr(12582912.0)  # 1.5 * 2**23: adding it rounds to an integer
-_ONE_BITS = tl.constexpr(0x3F800000)
-_EXP_LIMIT = tl.constexpr(174.0)  # x * exp(-x) is below every subnormal from here on
-
 
 @triton.jit
-def _power_of_2(n):
-    """2**n in fp32 for int32 n in [-126, 127]."""
-    return ((n << 23) + _ONE_BITS).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def exp_factors(a, EXACT: tl.constexpr):
-    """Two factors of exp(-a) for a >= 0, neither of which underflows.
-
-    ``EXACT`` reduces the range by hand, for results within one ulp of fp32;
-    otherwise both factors are the approximate exp(-a / 2).
-    """
-    if EXACT:
-        limited = tl.where(a > _EXP_LIMIT, _EXP_LIMIT, a)
-        shifted = tl.fma(limited, -_LOG2_E, _ROUND)
-        n = shifted - _ROUND
-        r = tl.fma(n, -_LN2_HIGH, -limited)
-        r = tl.fma(n, -_LN2_LOW, r)
-        # Cephes expf: exp(r) on |r| <= ln(2) / 2
-        p = tl.fma(r, 1.9875691500e-4, 1.3981999507e-3)
-        p = tl.fma(p, r, 8.3334519073e-3)
-        p = tl.fma(p, r, 4.1665795894e-2)
-        p = tl.fma(p, r, 1.6666665459e-1)
-        p = tl.fma(p, r, 5.0000001201e-1)
-        p = tl.fma(p, r * r, r) + 1.0
-        steps = shifted.to(tl.int32, bitcast=True) - 0x4B400000
-        half = steps >> 1
-        first = p * _power_of_2(half)
-        second = tl.where(a > _EXP_LIMIT, 0.0, _power_of_2(steps - half))
+def widen(value):
+    """``value`` in the type of its arithmetic: fp64 for fp32, fp32 for bf16 and fp16."""
+    if value.dtype == tl.float32:
+        wide = value.to(tl.float64)
     else:
-        first = tl.exp(a * -0.5)
-        second = first
-    return first, second
+        wide = value.to(tl.float32)
+    return wide
 
 
 @triton.jit
-def logistic_parts(x, EXACT: tl.constexpr):
+def load_wide(ptr, offsets, mask):
+    """Elements at ``offsets`` in the type of their arithmetic, zeros where masked."""
+    return widen(tl.load(ptr + offsets, mask=mask, other=0.0))
+
+
+@triton.jit
+def store_rounded(ptr, offsets, value, mask):
+    """Store ``value`` in the type of the buffer: the one rounding, to nearest even."""
+    tl.store(ptr + offsets, value.to(ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _divide(value, COUNT: tl.constexpr):
+    """``value`` / COUNT, correctly rounded."""
+    if value.dtype == tl.float64:
+        quotient = value / COUNT
+    else:
+        quotient = tl.div_rn(value, COUNT * 1.0)
+    return quotient
+
+
+@triton.jit
+def _reciprocal_root(value):
+    """1 / sqrt(``value``), each step correctly rounded."""
+    if value.dtype == tl.float64:
+        root = 1.0 / tl.sqrt(value)
+    else:
+        root = tl.div_rn(1.0, tl.sqrt_rn(value))
+    return root
+
+
+@triton.jit
+def _reciprocal(value):
+    """1 / ``value`` for a value from 1 to 2, far below the last place of a stored result."""
+    if value.dtype == tl.float64:
+        # one Newton step from fp32: 2**-44 at a third of a division's cost
+        seed = (1.0 / value.to(tl.float32)).to(tl.float64)
+        inverse = tl.fma(seed, tl.fma(-value, seed, 1.0), seed)
+    else:
+        inverse = 1.0 / value
+    return inverse
+
+
+@triton.jit
+def logistic_parts(x):
     """(s, r, scale): sigmoid(x) is s * scale, and 1 - sigmoid(x) is r.
 
-    z = exp(-|x|); nothing cancels. ``scale`` is 1 for x >= 0; below, it holds
-    the part of z whose product with the rest may underflow, so it goes last.
-    ``EXACT`` divides with correct rounding and takes exp from a reduced range.
+    z = exp(-|x|); nothing cancels. ``scale`` is 1 for x >= 0; below, it is the square
+    root of z, whose product with the rest may underflow, so it goes last.
     """
-    first, second = exp_factors(tl.abs(x), EXACT)
-    z = first * second
+    root = tl.exp(tl.abs(x) * -0.5)
+    z = root * root
     positive = x >= 0.0
-    one_part = tl.where(positive, 1.0, first)
-    other_part = tl.where(positive, z, 1.0)
-    if EXACT:
-        sigmoid = tl.div_rn(one_part, 1.0 + z)
-        rest = tl.div_rn(other_part, 1.0 + z)
-    else:
-        reciprocal = 1.0 / (1.0 + z)
-        sigmoid = one_part * reciprocal
-        rest = other_part * reciprocal
-    return sigmoid, rest, tl.where(positive, 1.0, second)
+    reciprocal = _reciprocal(1.0 + z)
+    sigmoid = tl.where(positive, 1.0, root) * reciprocal
+    rest = tl.where(positive, z, 1.0) * reciprocal
+    return sigmoid, rest, tl.where(positive, 1.0, root)
+
+
+@triton.jit
+def flat_step(i_step, elements, BLOCK: tl.constexpr, STEPS: tl.constexpr):
+    """(offsets, mask), each [BLOCK], of one step of a program over flat elements."""
+    o_flat = tl.program_id(0).to(tl.int64) * (BLOCK * STEPS) + i_step * BLOCK
+    o_flat += tl.arange(0, BLOCK)
+    return o_flat, o_flat < elements
+
+
+@triton.jit
+def row_step(i_step, num_tokens, o_col, m_col, ROWS: tl.constexpr, STEPS: tl.constexpr, N):
+    """Rows [ROWS] and tile [ROWS, BLOCK_N] of one step: (offsets, mask) of each."""
+    i_row = tl.program_id(0).to(tl.int64) * (ROWS * STEPS) + i_step * ROWS
+    o_row = i_row + tl.arange(0, ROWS)
+    m_row = o_row < num_tokens
+    return o_row, m_row, o_row[:, None] * N + o_col[None, :], m_row[:, None] & m_col[None, :]
+
+
+@triton.jit
+def rstd_of_rows(b_x, eps, N: tl.constexpr):
+    """1 / sqrt(mean of squares + eps) [ROWS] of a tile [ROWS, BLOCK_N], zeros beyond N."""
+    return _reciprocal_root(_divide(tl.sum(b_x * b_x, axis=1), N) + eps)
+
+
+@triton.jit
+def norm_slope(b_dy, b_x, b_weight, b_rstd, N: tl.constexpr):
+    """A row's dx / rstd: dy * w - xhat * mean(dy * w * xhat), a tile [ROWS, BLOCK_N]."""
+    b_dyw = b_dy * b_weight
+    b_xhat = b_x * b_rstd[:, None]
+    b_mean = _divide(tl.sum(b_dyw * b_xhat, axis=1), N)  # [ROWS]
+    return tl.fma(b_xhat, -b_mean[:, None], b_dyw)
 
 
 @triton.jit

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from rltune.core.launch import Grid, LaunchConfig
-from rltune.core.shapes import DTYPES, ShapeKey
+from rltune.core.shapes import ACCUMULATION, DTYPES, ShapeKey
 
 Axes = Mapping[str, int]
 """Sizes by axis name, structural and dynamic together."""
@@ -30,7 +30,8 @@ class Tensor:
     Attributes:
         name: the kernel's parameter, such as ``x_ptr``.
         axes: shape, outermost first: axis names, or a fixed size. Contiguous.
-        dtype: a key of ``DTYPES``, or ``"io"`` for the operator's element type.
+        dtype: a key of ``DTYPES``; ``"io"`` for the operator's element type; ``"acc"`` for
+            the type of its arithmetic.
         role: how the kernel uses it.
         values: what the sweep fills an input with: ``"float"`` from the input
             battery, ``"derived"`` computed by the kernel's ``prepare`` function,
@@ -49,6 +50,8 @@ class Tensor:
 
     def element_type(self, dtype: str) -> str:
         """Element type for an operator called with ``dtype``."""
+        if self.dtype == "acc":
+            return ACCUMULATION[dtype]
         return dtype if self.dtype == "io" else self.dtype
 
 
@@ -143,12 +146,12 @@ class KernelSpec:
         return types
 
     def witness(self) -> KernelSpec:
-        """The same kernel with fp32 buffers for the outputs of the operator's own type.
+        """The same kernel with unrounded outputs: buffers of the type of its arithmetic.
 
-        A rounded output hides a changed order that its fp32 witness shows.
+        A rounded output hides a changed order that its witness shows.
         """
         arguments = tuple(
-            replace(item, dtype="fp32")
+            replace(item, dtype="acc")
             if isinstance(item, Tensor) and item.role == "out" and item.dtype == "io"
             else item
             for item in self.arguments

@@ -13,10 +13,14 @@ DTYPES: Mapping[str, tuple[str, int]] = {
     "bf16": ("bf16", 2),
     "fp16": ("fp16", 2),
     "fp32": ("fp32", 4),
+    "fp64": ("fp64", 8),
     "i64": ("i64", 8),
     "i32": ("i32", 4),
 }
 """Element types by name, with Triton's type name and the size in bytes."""
+
+ACCUMULATION: Mapping[str, str] = {"bf16": "fp32", "fp16": "fp32", "fp32": "fp64"}
+"""The element types an operator may have, each with the type of its arithmetic."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -24,7 +28,7 @@ class ShapeKey:
     """The structural part of a lookup: element type and exact axes.
 
     Attributes:
-        dtype: element type of the operator's inputs, a key of ``DTYPES``.
+        dtype: element type of the operator's inputs, a key of ``ACCUMULATION``.
         axes: sorted (axis name, size) pairs of the structural axes.
     """
 
@@ -53,8 +57,9 @@ class ShapeKey:
         if not isinstance(value, dict) or set(value) != {"dtype", "axes"}:
             raise BundleError(f"{where}: expected an object with dtype, axes")
         dtype, axes = value["dtype"], value["axes"]
-        if not isinstance(dtype, str) or dtype not in DTYPES:
-            raise BundleError(f"{where}.dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
+        if not isinstance(dtype, str) or dtype not in ACCUMULATION:
+            expected = ", ".join(ACCUMULATION)
+            raise BundleError(f"{where}.dtype: expected one of {expected}, got {dtype!r}")
         if not isinstance(axes, dict):
             raise BundleError(f"{where}.axes: expected an object")
         for name, size in axes.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -103,6 +103,22 @@ def _rows(decision: Decision) -> Iterator[tuple[str, str, str, str, str]]:
     tokens = "other" if decision.ranges else "all"
     candidate = f"baseline {decision.baseline.candidate_id}"
     yield decision.kernel, key, tokens, candidate, "" if decision.ranges else decision.reason
+
+
+def show_rows(console: Console, rows: Sequence[Mapping[str, str | int | None]]) -> None:
+    """Print rows of equal fields as a table under the fields' names.
+
+    Args:
+        console: where to write.
+        rows: text stands on the left of its column, numbers on the right; None is ``-``.
+    """
+    table = Table(box=None, pad_edge=False)
+    for name in rows[0] if rows else ():
+        text = any(isinstance(row[name], str) for row in rows)
+        table.add_column(name, justify="left" if text else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text("-" if value is None else str(value)) for value in row.values()))
+    console.print(table)
 
 
 def warn_unverified(console: Console, doubt: str) -> None:

@@ -19,6 +19,7 @@ _TORCH_DTYPES = {
     "bf16": "torch.bfloat16",
     "fp16": "torch.float16",
     "fp32": "torch.float32",
+    "fp64": "torch.float64",
     "i64": "torch.int64",
     "i32": "torch.int32",
 }

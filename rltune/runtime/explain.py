@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rltune.core.launch import LaunchConfig
 from rltune.core.operator import KernelSpec
-from rltune.core.shapes import DTYPES, ShapeKey
+from rltune.core.shapes import ACCUMULATION, ShapeKey
 from rltune.errors import UsageError
 from rltune.runtime.device import Difference
 from rltune.runtime.reasons import BaselineKept, Hit, Lookup, Miss, Pinned
@@ -76,7 +76,7 @@ def explain_call(
     Args:
         runtime: what is loaded.
         kernel: the kernel.
-        dtype: element type of the operator, a key of ``DTYPES``.
+        dtype: element type of the operator, a key of ``ACCUMULATION``.
         axes: sizes of its structural axes.
         tokens: size of the dynamic axis.
         index: CUDA device index, or None for the interpreter.
@@ -85,8 +85,8 @@ def explain_call(
         UsageError: the dtype is unknown, or the axes are not the kernel's.
         EnvironmentUnfitError: there is no such device.
     """
-    if dtype not in DTYPES:
-        raise UsageError(f"dtype {dtype}: expected one of {', '.join(DTYPES)}")
+    if dtype not in ACCUMULATION:
+        raise UsageError(f"dtype {dtype}: expected one of {', '.join(ACCUMULATION)}")
     if set(axes) != set(kernel.structural_axes):
         raise UsageError(
             f"{kernel.kernel_id}: expected the axes {', '.join(kernel.structural_axes) or 'none'}, "

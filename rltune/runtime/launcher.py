@@ -54,7 +54,7 @@ def launch(kernel: KernelSpec, axes: Mapping[str, int], dtype: str, arguments: A
     Args:
         kernel: the kernel.
         axes: sizes of its structural axes and its dynamic axis.
-        dtype: element type of the operator, a key of ``DTYPES``.
+        dtype: element type of the operator, a key of ``ACCUMULATION``.
         arguments: values in the order of ``kernel.arguments``.
 
     Raises:
@@ -92,7 +92,7 @@ def launch_with(
     Args:
         kernel: the kernel.
         axes: sizes of its structural axes and its dynamic axis.
-        dtype: element type of the operator, a key of ``DTYPES``.
+        dtype: element type of the operator, a key of ``ACCUMULATION``.
         arguments: values in the order of ``kernel.arguments``.
         launch_config: the knobs.
         program: what the config compiles to, bound on the tensors' device; None

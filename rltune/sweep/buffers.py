@@ -31,6 +31,7 @@ def torch_dtype(name: str) -> torch.dtype:
         "bf16": torch.bfloat16,
         "fp16": torch.float16,
         "fp32": torch.float32,
+        "fp64": torch.float64,
         "i64": torch.int64,
         "i32": torch.int32,
     }[name]

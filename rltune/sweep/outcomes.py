@@ -6,7 +6,8 @@ alone, so a resumed sweep and a replayed journal decide the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -87,7 +88,8 @@ class Qualified:
 def triage(part: KernelPlan, records: Records) -> dict[str, Dropped]:
     """Candidates that need no run: not compiled, equal to an earlier program, another order.
 
-    The control is never among them: only its bytes may reject it, where bytes are compared.
+    Of equal programs the first stands for all, also where it is dropped itself. The control
+    is never among them: only its bytes may reject it, where bytes are compared.
     """
     baseline_id = part.baseline.candidate_id
     baseline = records["compile", compile_key(part, baseline_id, "program")]
@@ -98,15 +100,15 @@ def triage(part: KernelPlan, records: Records) -> dict[str, Dropped]:
         record = records["compile", compile_key(part, candidate_id, "program")]
         if "error" in record:
             dropped[candidate_id] = Dropped("compile failed", record["error"])
+            continue
+        first = seen.setdefault(record["digest"], candidate_id)
+        if first != candidate_id:
+            dropped[candidate_id] = Dropped("same program", f"as {first}")
         elif record["global_scratch_bytes"]:
             dropped[candidate_id] = Dropped("scratch", "needs scratch memory, which no launch has")
-        elif record["digest"] in seen:
-            dropped[candidate_id] = Dropped("same program", f"as {seen[record['digest']]}")
         elif record["reductions"] != baseline["reductions"]:
             text = f"expected {baseline['reductions']}, found {record['reductions']}"
             dropped[candidate_id] = Dropped("reduction order", text)
-        else:
-            seen[record["digest"]] = candidate_id
     return dropped
 
 
@@ -161,6 +163,9 @@ def first_rejection(part: KernelPlan, candidate_id: str, records: Records) -> Re
 QUALIFIED_OUTCOME = "qualified"
 """What evidence calls a qualified candidate."""
 
+NOT_COMPARED_OUTCOME = "not compared"
+"""What a candidate is called that no check dropped and whose bytes nothing compared."""
+
 VARIANTS: tuple[Variant, ...] = ("program", "witness")
 
 
@@ -178,9 +183,9 @@ def judge(part: KernelPlan, candidate_id: str, records: Records) -> Qualified | 
                 rows += record["rows"]
                 compared += record["compared_bytes"]
             elif variant == "program":
-                return Rejected("not compared", f"{case.case_id} was not compared")
+                return Rejected(NOT_COMPARED_OUTCOME, f"{case.case_id} was not compared")
     if compared == 0:
-        return Rejected("not compared", "no byte was compared")
+        return Rejected(NOT_COMPARED_OUTCOME, "no byte was compared")
     return Qualified(cases, rows, compared)
 
 
@@ -225,4 +230,35 @@ def qualified_ids(part: KernelPlan, records: Records) -> tuple[str, ...]:
         for item in part.candidates
         if item.candidate_id not in dropped
         and isinstance(judge(part, item.candidate_id, records), Qualified)
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProgramCounts:
+    """Distinct programs of one kernel and key, the baseline's included in each number.
+
+    Attributes:
+        programs: those that compiled.
+        same_order: those that need no scratch memory and add in the baseline's order.
+        qualified: those whose bytes are the baseline's in every case.
+    """
+
+    programs: int
+    same_order: int
+    qualified: int
+
+
+def count_programs(found: Collection[str]) -> ProgramCounts:
+    """Count distinct programs by what became of each candidate.
+
+    Args:
+        found: one outcome a candidate: the cause of a :class:`Dropped` or :class:`Rejected`,
+            ``NOT_COMPARED_OUTCOME`` or ``QUALIFIED_OUTCOME``.
+    """
+    count = Counter(found)
+    programs = 1 + len(found) - count["compile failed"] - count["same program"]
+    return ProgramCounts(
+        programs=programs,
+        same_order=programs - count["scratch"] - count["reduction order"],
+        qualified=1 + count[QUALIFIED_OUTCOME],
     )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Callable
+
 import pytest
 import torch
 
 from tests.unit.kernels import checks
 
 DEVICE = "cuda"
-WIDTHS = (63, 257, 4096, 5376)
+WIDTHS = (63, 257, 4096, 4097, 5376)
 every_dtype = pytest.mark.parametrize("dtype", checks.DTYPES, ids=str)
 every_width = pytest.mark.parametrize("width", WIDTHS)
 
@@ -22,45 +25,69 @@ def check_many_rows(name: str, dtype: torch.dtype, width: int) -> None:
 
 def check_repeatable(name: str, dtype: torch.dtype) -> None:
     """Twenty runs give one set of bytes, forward and backward."""
+    operator = checks.OPERATORS[name]
     values = checks.inputs(name, 515, 4096, dtype, DEVICE)
-    dy = torch.randn_like(values[0])
-    seen = set()
-    for _ in range(20):
-        result, gradients = checks.with_gradients(checks.OPERATORS[name].call, values, dy)
-        seen.add(b"".join(checks.raw(item) for item in (result, *gradients)))
-    assert len(seen) == 1
+    dys = operator.upstream(values)
+    assert len({b"".join(checks.raw_all(*operator.run(values, dys))) for _ in range(20)}) == 1
 
 
 def check_graph(name: str, dtype: torch.dtype) -> None:
     """Captured once, replayed with new inputs: the eager bytes."""
     operator = checks.OPERATORS[name]
     values = checks.inputs(name, 33, 4096, dtype, DEVICE)
-    dy = torch.randn_like(values[0])
-    checks.with_gradients(operator.call, values, dy)  # loads every program
+    dys = operator.upstream(values)
+    operator.run(values, dys)  # loads every program
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        result, gradients = checks.with_gradients(operator.call, values, dy)
+        captured = operator.run(values, dys)
     for seed in (1, 2):
         fresh = checks.inputs(name, 33, 4096, dtype, DEVICE, seed)
         for value, new in zip(values, fresh, strict=True):
             value.copy_(new)
         graph.replay()
         torch.cuda.synchronize()
-        expected, expected_gradients = checks.with_gradients(operator.call, fresh, dy)
-        assert checks.raw(result) == checks.raw(expected)
-        assert [checks.raw(g) for g in gradients] == [checks.raw(g) for g in expected_gradients]
+        assert checks.raw_all(*captured) == checks.raw_all(*operator.run(fresh, dys))
 
 
 def check_beyond_32_bits(name: str, num_tokens: int) -> None:
-    """2**31 elements and more: the bytes of the rows run apart, forward and dx."""
+    """2**31 elements and more: the bytes of the rows run in two halves, forward and dx."""
     operator = checks.OPERATORS[name]
     shapes = operator.shapes(num_tokens, 4096)
     values = tuple(torch.randn(s, device=DEVICE, dtype=torch.bfloat16) for s in shapes)
-    dy = values[0].flip(-1)
-    result, gradients = checks.with_gradients(operator.call, values, dy)
-    for part in (slice(0, 16), slice(num_tokens - 16, num_tokens)):
+    dys = tuple(value.flip(-1) for value in values[: operator.outputs])
+    whole = row_outputs(operator, values, dys)
+    middle = num_tokens // 2
+    for part in (slice(0, middle), slice(middle, num_tokens)):
         some = tuple(value[part] if value.dim() == 2 else value for value in values)
-        got, got_gradients = checks.with_gradients(operator.call, some, dy[part])
-        assert torch.equal(got.view(torch.int16), result[part].view(torch.int16))
-        assert torch.equal(got_gradients[0].view(torch.int16), gradients[0][part].view(torch.int16))
+        halves = row_outputs(operator, some, tuple(dy[part] for dy in dys))
+        for got, expected in zip(halves, whole, strict=True):
+            assert torch.equal(got.view(torch.int16), expected[part].view(torch.int16))
+
+
+def row_outputs(
+    operator: checks.FloatOperator, values: checks.Tensors, dys: checks.Tensors
+) -> checks.Tensors:
+    """Results, and gradients that have rows."""
+    results, gradients = operator.run(values, dys)
+    return results + tuple(item for item in gradients if item.dim() == 2)
+
+
+def device_us(call: Callable[[], object], calls: int = 20, samples: int = 9) -> float:
+    """Median device time of a call in microseconds, from replays of a graph of several."""
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(calls):
+            call()
+    graph.replay()
+    times: list[float] = []
+    for _ in range(samples):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) * 1000 / calls)
+    return statistics.median(times)

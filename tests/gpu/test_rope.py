@@ -19,6 +19,21 @@ every_width = pytest.mark.parametrize(
 )
 
 
+def witness(
+    kernel: KernelSpec, axes: dict[str, int], made: rope_checks.Case, config: LaunchConfig
+) -> torch.Tensor:
+    """Unrounded results of made.x [num_tokens, heads, head_dim], q's heads and then k's."""
+    heads = [axes["num_heads"], axes["num_key_heads"]]
+    pair = [item.contiguous() for item in made.x.split(heads, dim=1)]
+    out = [torch.full(item.shape, float("nan"), device=DEVICE) for item in pair]
+    counts = (made.x.shape[0], made.positions.shape[0], made.cos.shape[0])
+    names = ("num_tokens", "num_positions", "max_positions")
+    sizes = axes | dict(zip(names, counts, strict=True))
+    arguments = (*pair, made.positions, made.cos, made.sin, *out, *counts)
+    launch_with(kernel.witness(), sizes, "bf16", arguments, config, None)
+    return torch.cat(out, dim=1)
+
+
 @every_dtype
 @every_width
 def test_agrees_with_fp64(dtype: torch.dtype, head_dim: int, rotary_dim: int) -> None:
@@ -29,13 +44,15 @@ def test_agrees_with_fp64(dtype: torch.dtype, head_dim: int, rotary_dim: int) ->
         rope_checks.check_backward_is_the_inverse(made)
 
 
-@pytest.mark.parametrize("sign", [1, -1])
-def test_the_product_with_cos_is_the_fused_one(sign: int) -> None:
+@pytest.mark.parametrize("kernel", [FORWARD, BACKWARD], ids=lambda kernel: kernel.name)
+def test_the_product_with_cos_is_the_fused_one(kernel: KernelSpec) -> None:
     """Exact products in fp64 tell the stated form from any other fusion."""
-    made = case((257, 4, 128), 128, torch.float32, DEVICE)
-    y = made.run()[0 if sign == 1 else 1]
-    x1, x2 = (made.x if sign == 1 else made.dy).split(64, dim=-1)
-    cos, sin = (item[made.positions][:, None] for item in (made.cos, made.sin * sign))
+    made = case((257, 4, 128), 128, torch.bfloat16, DEVICE)
+    axes = {"num_heads": 3, "num_key_heads": 1, "head_dim": 128, "rotary_dim": 128}
+    y = witness(kernel, axes, made, kernel.baseline(kernel.shape_key("bf16", axes)))
+    x1, x2 = made.x.float().split(64, dim=-1)
+    sin = made.sin if kernel is FORWARD else -made.sin
+    cos, sin = (item[made.positions][:, None] for item in (made.cos, sin))
     first = x1.double() * cos.double() - (x2 * sin).double()
     second = x2.double() * cos.double() + (x1 * sin).double()
     assert checks.raw(y) == checks.raw(torch.cat((first, second), dim=-1).float())
@@ -43,27 +60,20 @@ def test_the_product_with_cos_is_the_fused_one(sign: int) -> None:
 
 @pytest.mark.parametrize("kernel", [FORWARD, BACKWARD], ids=lambda kernel: kernel.name)
 @pytest.mark.parametrize(
-    ("num_heads", "head_dim", "rotary_dim"), [(32, 128, 128), (8, 128, 96), (3, 256, 192)]
+    ("num_heads", "num_key_heads", "head_dim", "rotary_dim"),
+    [(32, 8, 128, 128), (8, 2, 128, 96), (3, 3, 256, 192)],
 )
 def test_candidates_give_the_bytes_of_the_fixed_launch(
-    kernel: KernelSpec, num_heads: int, head_dim: int, rotary_dim: int
+    kernel: KernelSpec, num_heads: int, num_key_heads: int, head_dim: int, rotary_dim: int
 ) -> None:
     """In fp32 outputs of bf16 inputs, where no rounding hides a difference."""
-    axes = {"num_heads": num_heads, "head_dim": head_dim, "rotary_dim": rotary_dim}
+    axes = {"num_heads": num_heads, "num_key_heads": num_key_heads}
+    axes |= {"head_dim": head_dim, "rotary_dim": rotary_dim}
     key = kernel.shape_key("bf16", axes)
-    made = case((257, num_heads, head_dim), rotary_dim, torch.bfloat16, DEVICE)
-    axes |= {"num_tokens": 257, "max_positions": made.cos.shape[0]}
-
-    def run(config: LaunchConfig) -> bytes:
-        y = torch.full(made.x.shape, float("nan"), device=DEVICE)
-        rest = (axes["num_tokens"], axes["max_positions"])
-        arguments = (made.x, made.positions, made.cos, made.sin, y, *rest)
-        launch_with(kernel.witness(), axes, "bf16", arguments, config, None)
-        return checks.raw(y)
-
-    fixed = run(kernel.baseline(key))
+    made = case((257, num_heads + num_key_heads, head_dim), rotary_dim, torch.bfloat16, DEVICE)
+    fixed = checks.raw(witness(kernel, axes, made, kernel.baseline(key)))
     for config in kernel.candidates(key):
-        assert run(config) == fixed, config.candidate_id
+        assert checks.raw(witness(kernel, axes, made, config)) == fixed, config.candidate_id
 
 
 @every_dtype
@@ -158,7 +168,7 @@ def test_offsets_into_the_caches_are_64_bit() -> None:
     cos = torch.empty((rows, 64), device=DEVICE)
     cos[-1].fill_(0.5)
     x = torch.ones((2, 1, 128), device=DEVICE)
-    y = rope(x, torch.tensor([rows - 1, rows], device=DEVICE), cos, cos)
+    y, _ = rope(x, x, torch.tensor([rows - 1, rows], device=DEVICE), cos, cos)
     assert y[0, 0, :64].eq(0.0).all()
     assert y[0, 0, 64:].eq(1.0).all()
     assert not y[1].any()

@@ -4,6 +4,8 @@
 import triton
 import triton.language as tl
 
+from rltune_kernels._math import load_wide, store_rounded, widen
+
 
 @triton.jit(do_not_specialize=["num_tokens"])
 def _embedding_fwd_kernel(
@@ -53,14 +55,12 @@ def _embedding_bwd_kernel(
         o_col = tl.program_id(1).to(tl.int64) * BLOCK_H + tl.arange(0, BLOCK_H)  # [BLOCK_H]
         m_col = o_col < N
         i_end = tl.minimum(tl.load(segment_ends_ptr + i_start), num_tokens)
-        b_acc = tl.zeros([BLOCK_H], dtype=tl.float32)
+        b_acc = widen(tl.zeros([BLOCK_H], dtype=dy_ptr.dtype.element_ty))
         for i_first in tl.range(i_start, i_end, UNROLL):
             for i_ahead in tl.static_range(UNROLL):
                 i_position = i_first + i_ahead
                 inside = i_position < i_end
                 i_row = tl.load(order_ptr + i_position, mask=inside, other=0)
-                b_dy = tl.load(dy_ptr + i_row * N + o_col, mask=m_col & inside, other=0.0)
                 # a row past the end adds +0.0, which changes no sum that started at +0.0
-                b_acc += b_dy.to(tl.float32)
-        o_out = i_id * N + o_col
-        tl.store(dweight_ptr + o_out, b_acc.to(dweight_ptr.dtype.element_ty), mask=m_col)
+                b_acc += load_wide(dy_ptr, i_row * N + o_col, m_col & inside)
+        store_rounded(dweight_ptr, i_id * N + o_col, b_acc, m_col)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from rltune.core.launch import Grid, LaunchConfig, ceil_div, next_power_of_2
 from rltune.core.operator import Axes
-from rltune.core.shapes import DTYPES, ShapeKey
+from rltune.core.shapes import ACCUMULATION, DTYPES, ShapeKey
 from rltune.errors import UsageError
 
 FOLD_ROWS = 64
@@ -32,7 +32,7 @@ _BASELINE_PER_THREAD = 16
 _WARPS = (1, 2, 4, 8, 16)
 _ROWS = (1, 2, 4, 8, 16, 32)
 _PIPELINES = ((1, 1), (4, 2), (8, 3))
-_MOST_PER_THREAD = 64
+_MOST_REGISTERS = 64
 _PIPELINE_BYTES = 96 * 1024
 _COLUMNS = (32, 64, 128, 256, 512)
 
@@ -124,8 +124,9 @@ def prune_rows(launch_config: LaunchConfig, key: ShapeKey) -> str | None:
     if row_class(key, rows, warps) != row_class(key, fixed.knob("ROWS"), fixed.num_warps):
         return "another row class: the row is added in another order"
     tile = rows * next_power_of_2(dict(key.axes)["hidden_size"])
-    if tile > _MOST_PER_THREAD * _WARP_THREADS * warps and rows > fixed.knob("ROWS"):
-        return "more than 64 fp32 registers a thread for one tile"
+    registers = tile * DTYPES[ACCUMULATION[key.dtype]][1] // 4
+    if registers > _MOST_REGISTERS * _WARP_THREADS * warps and rows > fixed.knob("ROWS"):
+        return "more than 64 registers a thread for one tile"
     if launch_config.knob("STEPS") == 1:
         return None
     # dx keeps two tiles in flight a stage, and two programs should fit a multiprocessor

@@ -4,7 +4,14 @@
 import triton
 import triton.language as tl
 
-from rltune_kernels._math import fold_rows
+from rltune_kernels._math import (
+    fold_rows,
+    load_wide,
+    norm_slope,
+    row_step,
+    rstd_of_rows,
+    store_rounded,
+)
 
 
 @triton.jit(do_not_specialize=["num_tokens", "eps"])
@@ -23,18 +30,12 @@ def _rms_norm_fwd_kernel(
 ):
     o_col = tl.arange(0, BLOCK_N)  # [BLOCK_N]
     m_col = o_col < N
-    b_weight = tl.load(weight_ptr + o_col, mask=m_col, other=0.0).to(tl.float32)[None, :]
+    b_weight = load_wide(weight_ptr, o_col, m_col)[None, :]
     for i_step in tl.range(0, STEPS, num_stages=STAGES):
-        i_row = tl.program_id(0).to(tl.int64) * (ROWS * STEPS) + i_step * ROWS
-        o_row = i_row + tl.arange(0, ROWS)  # [ROWS]
-        m_row = o_row < num_tokens
-        o_tile = o_row[:, None] * N + o_col[None, :]  # [ROWS, BLOCK_N]
-        m_tile = m_row[:, None] & m_col[None, :]
-        b_x = tl.load(x_ptr + o_tile, mask=m_tile, other=0.0).to(tl.float32)
-        b_mean = tl.div_rn(tl.sum(b_x * b_x, axis=1), N * 1.0)
-        b_rstd = tl.div_rn(1.0, tl.sqrt_rn(b_mean + eps))  # [ROWS]
-        b_y = b_x * b_rstd[:, None] * b_weight
-        tl.store(y_ptr + o_tile, b_y.to(y_ptr.dtype.element_ty), mask=m_tile)
+        o_row, m_row, o_tile, m_tile = row_step(i_step, num_tokens, o_col, m_col, ROWS, STEPS, N)
+        b_x = load_wide(x_ptr, o_tile, m_tile)
+        b_rstd = rstd_of_rows(b_x, eps, N)  # [ROWS]
+        store_rounded(y_ptr, o_tile, b_x * b_rstd[:, None] * b_weight, m_tile)
         tl.store(rstd_ptr + o_row, b_rstd, mask=m_row)
 
 
@@ -54,22 +55,14 @@ def _rms_norm_dx_kernel(
 ):
     o_col = tl.arange(0, BLOCK_N)  # [BLOCK_N]
     m_col = o_col < N
-    b_weight = tl.load(weight_ptr + o_col, mask=m_col, other=0.0).to(tl.float32)[None, :]
+    b_weight = load_wide(weight_ptr, o_col, m_col)[None, :]
     for i_step in tl.range(0, STEPS, num_stages=STAGES):
-        i_row = tl.program_id(0).to(tl.int64) * (ROWS * STEPS) + i_step * ROWS
-        o_row = i_row + tl.arange(0, ROWS)  # [ROWS]
-        m_row = o_row < num_tokens
-        o_tile = o_row[:, None] * N + o_col[None, :]  # [ROWS, BLOCK_N]
-        m_tile = m_row[:, None] & m_col[None, :]
-        b_x = tl.load(x_ptr + o_tile, mask=m_tile, other=0.0).to(tl.float32)
-        b_dy = tl.load(dy_ptr + o_tile, mask=m_tile, other=0.0).to(tl.float32)
+        o_row, m_row, o_tile, m_tile = row_step(i_step, num_tokens, o_col, m_col, ROWS, STEPS, N)
+        b_x = load_wide(x_ptr, o_tile, m_tile)
+        b_dy = load_wide(dy_ptr, o_tile, m_tile)
         b_rstd = tl.load(rstd_ptr + o_row, mask=m_row, other=0.0)  # [ROWS]
-        b_dyw = b_dy * b_weight
-        b_xhat = b_x * b_rstd[:, None]
-        # the mean of dy * w * xhat; then dx = rstd * (dy * w - xhat * mean)
-        b_mean = tl.div_rn(tl.sum(b_dyw * b_xhat, axis=1), N * 1.0)  # [ROWS]
-        b_dx = tl.fma(b_xhat, -b_mean[:, None], b_dyw) * b_rstd[:, None]
-        tl.store(dx_ptr + o_tile, b_dx.to(dx_ptr.dtype.element_ty), mask=m_tile)
+        b_slope = norm_slope(b_dy, b_x, b_weight, b_rstd, N)
+        store_rounded(dx_ptr, o_tile, b_slope * b_rstd[:, None], m_tile)
 
 
 @triton.jit(do_not_specialize=["num_tokens"])
@@ -90,14 +83,14 @@ def _rms_norm_dw_partial_kernel(
     o_col = tl.program_id(1).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)  # [BLOCK_N]
     m_col = o_col < N
     o_lane = tl.arange(0, LANES)  # [LANES]
-    b_acc = tl.zeros([LANES, BLOCK_N], dtype=tl.float32)
+    b_acc = tl.zeros([LANES, BLOCK_N], dtype=partial_ptr.dtype.element_ty)
     for i_step in tl.range(0, FOLD_ROWS // LANES, num_stages=STAGES):
         o_row = i_block * FOLD_ROWS + i_step * LANES + o_lane
         m_row = o_row < num_tokens
         o_tile = o_row[:, None] * N + o_col[None, :]  # [LANES, BLOCK_N]
         m_tile = m_row[:, None] & m_col[None, :]
-        b_x = tl.load(x_ptr + o_tile, mask=m_tile, other=0.0).to(tl.float32)
-        b_dy = tl.load(dy_ptr + o_tile, mask=m_tile, other=0.0).to(tl.float32)
+        b_x = load_wide(x_ptr, o_tile, m_tile)
+        b_dy = load_wide(dy_ptr, o_tile, m_tile)
         b_rstd = tl.load(rstd_ptr + o_row, mask=m_row, other=0.0)
         b_acc = tl.fma(b_dy, b_x * b_rstd[:, None], b_acc)
     b_partial = fold_rows(b_acc, LANES, HALVINGS)  # [BLOCK_N]
@@ -118,11 +111,11 @@ def _rms_norm_dw_fold_kernel(
     o_col = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)  # [BLOCK_N]
     m_col = o_col < N
     o_lane = tl.arange(0, LANES)  # [LANES]
-    b_acc = tl.zeros([LANES, BLOCK_N], dtype=tl.float32)
+    b_acc = tl.zeros([LANES, BLOCK_N], dtype=partial_ptr.dtype.element_ty)
     for i_first in tl.range(0, num_blocks, LANES, num_stages=STAGES):
         o_block = i_first + o_lane
         m_tile = (o_block < num_blocks)[:, None] & m_col[None, :]
         o_tile = o_block[:, None] * N + o_col[None, :]  # [LANES, BLOCK_N]
         b_acc += tl.load(partial_ptr + o_tile, mask=m_tile, other=0.0)
     b_dw = fold_rows(b_acc, LANES, HALVINGS)  # [BLOCK_N]
-    tl.store(dw_ptr + o_col, b_dw.to(dw_ptr.dtype.element_ty), mask=m_col)
+    store_rounded(dw_ptr, o_col, b_dw, m_col)

@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from rltune.runtime.launcher import launch
 from rltune_kernels._host import (
+    arithmetic_dtype,
     check_elements,
     check_matches,
     dense,
@@ -44,14 +45,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = DEFAULT_EPS) ->
     Raises:
         OperatorArgumentError: an argument is not as described.
     """
-    check_elements("rms_norm", "x", x, "[..., hidden_size]")
-    hidden_size = x.shape[-1]
-    check_matches("rms_norm", "weight", weight, shape=(hidden_size,), axes="[hidden_size]", like=x)
-    if hidden_size > MAX_HIDDEN_SIZE:
-        raise refused("rms_norm", "x", f"hidden_size up to {MAX_HIDDEN_SIZE}", hidden_size)
-    if not (math.isfinite(eps) and eps >= 0):
-        raise refused("rms_norm", "eps", "a finite number of at least 0", eps)
-    eps = float(eps)
+    eps = check_rms_norm("rms_norm", x, weight, eps)
     if needs_registered_op(x, weight):
         result: torch.Tensor = _rms_norm_op(x, weight, eps)[0]
     elif needs_grad(x, weight):
@@ -61,10 +55,26 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = DEFAULT_EPS) ->
     return result
 
 
+def check_rms_norm(operator: str, x: torch.Tensor, weight: torch.Tensor, eps: float) -> float:
+    """Check what a norm over the last axis takes; give ``eps`` as a float.
+
+    Raises:
+        OperatorArgumentError: an argument does not fit; the message names ``operator``.
+    """
+    check_elements(operator, "x", x, "[..., hidden_size]")
+    hidden_size = x.shape[-1]
+    check_matches(operator, "weight", weight, shape=(hidden_size,), axes="[hidden_size]", like=x)
+    if hidden_size > MAX_HIDDEN_SIZE:
+        raise refused(operator, "x", f"hidden_size up to {MAX_HIDDEN_SIZE}", hidden_size)
+    if not (math.isfinite(eps) and eps >= 0):
+        raise refused(operator, "eps", "a finite number of at least 0", eps)
+    return float(eps)
+
+
 def launch_forward(
     x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor, rstd: torch.Tensor, eps: float
 ) -> None:
-    """One launch of ``forward``: x, y [num_tokens, hidden_size], rstd [num_tokens] fp32."""
+    """One launch of ``forward``: x, y [num_tokens, hidden_size], rstd [num_tokens]."""
     num_tokens, hidden_size = x.shape
     axes = {"num_tokens": num_tokens, "hidden_size": hidden_size}
     launch(FORWARD, axes, dtype_name(x), (x, weight, y, rstd, num_tokens, eps))
@@ -77,7 +87,7 @@ def launch_dx(
     rstd: torch.Tensor,
     dx: torch.Tensor,
 ) -> None:
-    """One launch of ``dx``: dy, x, dx [num_tokens, hidden_size], rstd [num_tokens] fp32."""
+    """One launch of ``dx``: dy, x, dx [num_tokens, hidden_size], rstd [num_tokens]."""
     num_tokens, hidden_size = x.shape
     axes = {"num_tokens": num_tokens, "hidden_size": hidden_size}
     launch(DX, axes, dtype_name(x), (dy, x, weight, rstd, dx, num_tokens))
@@ -86,49 +96,52 @@ def launch_dx(
 def launch_dw_partial(
     dy: torch.Tensor, x: torch.Tensor, rstd: torch.Tensor, partial: torch.Tensor
 ) -> None:
-    """One launch of ``dw_partial``: partial is [num_blocks, hidden_size] fp32."""
+    """One launch of ``dw_partial``: partial is [num_blocks, hidden_size]."""
     num_tokens, hidden_size = x.shape
     axes = {"num_tokens": num_tokens, "hidden_size": hidden_size}
     launch(DW_PARTIAL, axes, dtype_name(x), (dy, x, rstd, partial, num_tokens))
 
 
 def launch_dw_fold(partial: torch.Tensor, dw: torch.Tensor, num_tokens: int) -> None:
-    """One launch of ``dw_fold``: partial [num_blocks, hidden_size] fp32, dw [hidden_size]."""
+    """One launch of ``dw_fold``: partial [num_blocks, hidden_size], dw [hidden_size]."""
     num_blocks, hidden_size = partial.shape
     axes = {"num_tokens": num_tokens, "hidden_size": hidden_size}
     launch(DW_FOLD, axes, dtype_name(dw), (partial, dw, num_blocks))
 
 
-def _rstd_like(x: torch.Tensor) -> torch.Tensor:
-    return torch.empty(x.shape[:-1], dtype=torch.float32, device=x.device)
+def rstd_like(x: torch.Tensor) -> torch.Tensor:
+    """Uninitialised rstd of the rows of ``x``, in the type of the arithmetic."""
+    return torch.empty(x.shape[:-1], dtype=arithmetic_dtype(x), device=x.device)
 
 
 def _forward(
     x: torch.Tensor, weight: torch.Tensor, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    y, rstd = new_like(x), _rstd_like(x)
+    y, rstd = new_like(x), rstd_like(x)
     if x.numel():
         launch_forward(rows(x), dense(weight), rows(y), rstd.view(-1), eps)
     return y, rstd
 
 
-def _dx(
+def rms_norm_dx(
     dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, rstd: torch.Tensor
 ) -> torch.Tensor:
+    """Dx of any strides' dy and x [..., hidden_size], rstd [...]; not seen by autograd."""
     dx = new_like(x)
     if x.numel():
         launch_dx(rows(dy), rows(x), dense(weight), dense(rstd).view(-1), rows(dx))
     return dx
 
 
-def _dw(dy: torch.Tensor, x: torch.Tensor, rstd: torch.Tensor) -> torch.Tensor:
+def rms_norm_dw(dy: torch.Tensor, x: torch.Tensor, rstd: torch.Tensor) -> torch.Tensor:
+    """Dw [hidden_size] of any strides' dy and x [..., hidden_size], rstd [...]."""
     hidden_size = x.shape[-1]
     if not x.numel():
         return torch.zeros(hidden_size, dtype=x.dtype, device=x.device)
     num_tokens = x.numel() // hidden_size
     sizes = DW_PARTIAL.all_axes({"num_tokens": num_tokens, "hidden_size": hidden_size})
     shape = (sizes["num_blocks"], hidden_size)
-    partial = torch.empty(shape, dtype=torch.float32, device=x.device)
+    partial = torch.empty(shape, dtype=rstd.dtype, device=x.device)
     launch_dw_partial(rows(dy), rows(x), dense(rstd).view(-1), partial)
     dw = torch.empty(hidden_size, dtype=x.dtype, device=x.device)
     launch_dw_fold(partial, dw, num_tokens)
@@ -148,8 +161,8 @@ class _RMSNorm(torch.autograd.Function):
         ctx: Any, dy: torch.Tensor
     ) -> tuple[torch.Tensor | None, torch.Tensor | None, None]:
         x, weight, rstd = ctx.saved_tensors
-        dx = _dx(dy, x, weight, rstd) if ctx.needs_input_grad[0] else None
-        dw = _dw(dy, x, rstd) if ctx.needs_input_grad[1] else None
+        dx = rms_norm_dx(dy, x, weight, rstd) if ctx.needs_input_grad[0] else None
+        dw = rms_norm_dw(dy, x, rstd) if ctx.needs_input_grad[1] else None
         return dx, dw, None
 
 
@@ -164,19 +177,20 @@ def _rms_norm_op(
 def _rms_norm_dx_op(
     dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, rstd: torch.Tensor
 ) -> torch.Tensor:
-    return _dx(dy, x, weight, rstd)
+    return rms_norm_dx(dy, x, weight, rstd)
 
 
 @torch.library.custom_op("rltune::rms_norm_dw", mutates_args=())
-def _rms_norm_dw_op(dy: torch.Tensor, x: torch.Tensor, rstd: torch.Tensor) -> torch.Tensor:
-    return _dw(dy, x, rstd)
+def rms_norm_dw_op(dy: torch.Tensor, x: torch.Tensor, rstd: torch.Tensor) -> torch.Tensor:
+    """The registered operator of ``rms_norm_dw``, as compiled graphs hold it."""
+    return rms_norm_dw(dy, x, rstd)
 
 
 @_rms_norm_op.register_fake
 def _rms_norm_fake(
     x: torch.Tensor, _weight: torch.Tensor, _eps: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return new_like(x), _rstd_like(x)
+    return new_like(x), rstd_like(x)
 
 
 @_rms_norm_dx_op.register_fake
@@ -186,7 +200,7 @@ def _rms_norm_dx_fake(
     return new_like(x)
 
 
-@_rms_norm_dw_op.register_fake
+@rms_norm_dw_op.register_fake
 def _rms_norm_dw_fake(_dy: torch.Tensor, x: torch.Tensor, _rstd: torch.Tensor) -> torch.Tensor:
     return torch.empty(x.shape[-1], dtype=x.dtype, device=x.device)
 
@@ -206,7 +220,7 @@ def _backward_registered(
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, None]:
     x, weight, rstd = ctx.saved_tensors
     dx = _rms_norm_dx_op(dy, x, weight, rstd) if ctx.needs_input_grad[0] else None
-    dw = _rms_norm_dw_op(dy, x, rstd) if ctx.needs_input_grad[1] else None
+    dw = rms_norm_dw_op(dy, x, rstd) if ctx.needs_input_grad[1] else None
     return dx, dw, None
 
 

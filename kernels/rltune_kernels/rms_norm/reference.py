@@ -32,5 +32,6 @@ def dw(dy: torch.Tensor, x: torch.Tensor, rstd: torch.Tensor) -> torch.Tensor:
 
 def prepare_backward(tensors: Mapping[str, torch.Tensor], _axes: Axes, _seed: int) -> None:
     """Fill ``rstd_ptr`` with what a forward would have saved for ``x_ptr``."""
-    x = tensors["x_ptr"].float()
-    tensors["rstd_ptr"].copy_(torch.rsqrt(x.square().mean(dim=-1) + _EPS))
+    rstd = tensors["rstd_ptr"]
+    x = tensors["x_ptr"].to(rstd.dtype)
+    rstd.copy_(torch.rsqrt(x.square().mean(dim=-1) + _EPS))

@@ -21,17 +21,19 @@ _MOST_PER_THREAD = 16
 
 
 def cache_axes(axes: Axes) -> Mapping[str, int]:
-    """Sizes of the caches: their columns, and their rows where the caller does not say."""
+    """Sizes of the caches and of positions, where the caller does not say."""
     return {
         "num_pairs": axes["rotary_dim"] // 2,
+        "num_positions": axes.get("num_positions", axes["num_tokens"]),
         "max_positions": axes.get("max_positions", SWEEP_POSITIONS),
     }
 
 
 def grid(axes: Axes, launch_config: LaunchConfig) -> Grid:
-    """One program for every ROWS rows; each token has num_heads of them."""
-    rows = axes["num_tokens"] * axes["num_heads"]
-    return ceil_div(rows, launch_config.knob("ROWS")), 1, 1
+    """One program for every ROWS rows of q, then of k; a row is one head of one token."""
+    tokens, rows = axes["num_tokens"], launch_config.knob("ROWS")
+    programs = (ceil_div(tokens * axes[heads], rows) for heads in ("num_heads", "num_key_heads"))
+    return sum(programs), 1, 1
 
 
 def forward_constexprs(axes: Axes, _dtype: str, launch_config: LaunchConfig) -> Mapping[str, int]:
@@ -44,12 +46,14 @@ def backward_constexprs(axes: Axes, _dtype: str, launch_config: LaunchConfig) ->
     return _constexprs(axes, launch_config, -1)
 
 
-def baseline(_key: ShapeKey) -> LaunchConfig:
-    """One head of one token a program, 4 warps.
+def baseline(key: ShapeKey) -> LaunchConfig:
+    """All query heads of one token a program, at most 16 pairs a thread, 4 warps.
 
-    The launch of Unsloth's ``_rope_embedding_QK`` for heads below 2048 elements.
+    The launch of Liger-Kernel's ``_triton_rope`` for up to 2048 pairs of a token.
     """
-    return LaunchConfig.of(ROWS=1, num_warps=4)
+    axes = dict(key.axes)
+    most_rows = max(_MOST_PER_THREAD * _WARP_THREADS * 4 // _block_pairs(key), 1)
+    return LaunchConfig.of(ROWS=min(next_power_of_2(axes["num_heads"]), most_rows), num_warps=4)
 
 
 def candidates(key: ShapeKey) -> tuple[LaunchConfig, ...]:
@@ -61,8 +65,7 @@ def candidates(key: ShapeKey) -> tuple[LaunchConfig, ...]:
 
 def prune(launch_config: LaunchConfig, key: ShapeKey) -> str | None:
     """Why a config is not tried, or None."""
-    block = next_power_of_2(dict(key.axes)["rotary_dim"] // 2)
-    pairs = launch_config.knob("ROWS") * block
+    pairs = launch_config.knob("ROWS") * _block_pairs(key)
     threads = _WARP_THREADS * launch_config.num_warps
     if pairs < threads:
         return "threads without a pair"
@@ -71,11 +74,16 @@ def prune(launch_config: LaunchConfig, key: ShapeKey) -> str | None:
     return None
 
 
+def _block_pairs(key: ShapeKey) -> int:
+    return next_power_of_2(dict(key.axes)["rotary_dim"] // 2)
+
+
 def _constexprs(axes: Axes, launch_config: LaunchConfig, sign: int) -> Mapping[str, int]:
     pairs = axes["rotary_dim"] // 2
     rest = axes["head_dim"] - 2 * pairs
     return {
-        "H": axes["num_heads"],
+        "H_Q": axes["num_heads"],
+        "H_K": axes["num_key_heads"],
         "D": axes["head_dim"],
         "PAIRS": pairs,
         "SIGN": sign,

@@ -19,7 +19,7 @@ _EDGE_PERIOD = 16
 def forward(
     x: torch.Tensor, positions: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
 ) -> torch.Tensor:
-    """Y [num_tokens, num_heads, head_dim] in fp64, unrounded; positions [num_tokens]."""
+    """Rotated heads of x [num_tokens, heads, head_dim] in fp64; positions [num_tokens]."""
     max_positions, num_pairs = cos.shape
     inside = (positions >= 0) & (positions < max_positions)
     y = x.double()
@@ -36,7 +36,7 @@ def forward(
 def backward(
     dy: torch.Tensor, positions: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
 ) -> torch.Tensor:
-    """Dx [num_tokens, num_heads, head_dim] in fp64, unrounded; positions [num_tokens]."""
+    """Gradient of such heads [num_tokens, heads, head_dim] in fp64; positions [num_tokens]."""
     return forward(dy, positions, cos, -sin)
 
 

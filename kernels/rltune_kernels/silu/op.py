@@ -20,7 +20,7 @@ from rltune_kernels.silu.spec import BACKWARD, FORWARD
 
 
 def silu(x: torch.Tensor) -> torch.Tensor:
-    """Give x * sigmoid(x), element-wise, in fp32 with one rounding.
+    """Give x * sigmoid(x), element-wise, with one rounding.
 
     Args:
         x: [..., intermediate_size] in bf16, fp16 or fp32; any strides.

@@ -21,7 +21,7 @@ from rltune_kernels.swiglu.spec import BACKWARD, FORWARD
 
 
 def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """silu(gate) * up, element-wise, in fp32 with one rounding.
+    """silu(gate) * up, element-wise, with one rounding.
 
     silu(gate) is not rounded before the product.
 

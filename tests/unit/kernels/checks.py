@@ -4,68 +4,102 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.nn import functional
 
-from rltune.core.operator import OperatorSpec
+from rltune_kernels.add_rms_norm import add_rms_norm
 from rltune_kernels.embedding import embedding
 from rltune_kernels.rms_norm import rms_norm
-from rltune_kernels.rms_norm.spec import SPEC as RMS_NORM_SPEC
 from rltune_kernels.silu import silu
-from rltune_kernels.silu.spec import SPEC as SILU_SPEC
 from rltune_kernels.swiglu import swiglu
-from rltune_kernels.swiglu.spec import SPEC as SWIGLU_SPEC
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 EPS = 1e-6
+HALF_ULP = 0.51
+"""Largest error of one rounding after arithmetic in a wider type."""
+
 Tensors = tuple[torch.Tensor, ...]
 
 
 @dataclass(frozen=True)
 class FloatOperator:
-    """An operator whose inputs are all of the element type.
+    """An operator whose inputs and results are all of the element type.
 
-    ``spec``: states the error allowed to results. ``scales``: for each gradient, the size of
-    what is added up in it; errors are counted in its last place, as sums cancel.
+    ``oracle``: the definition on fp64 tensors, given the element type. ``scales``: for each
+    gradient, the size of what is added up in it; errors are counted in its last place, as
+    sums cancel. ``outputs``: number of results, each of the shape of the first input.
     """
 
-    call: Callable[..., torch.Tensor]
-    oracle: Callable[..., torch.Tensor]
+    call: Callable[..., torch.Tensor | Tensors]
+    oracle: Callable[..., torch.Tensor | Tensors]
     shapes: Callable[[int, int], tuple[tuple[int, ...], ...]]
     scales: Callable[..., Tensors]
-    spec: OperatorSpec
+    outputs: int = 1
+
+    def run(self, values: Tensors, dys: Tensors) -> tuple[Tensors, Tensors]:
+        """Results and gradients."""
+        return with_gradients(self.call, values, dys)
+
+    def upstream(self, values: Tensors) -> Tensors:
+        """A random upstream gradient for each result."""
+        return tuple(torch.randn_like(values[0]) for _ in range(self.outputs))
 
 
-def _silu_scales(dy: torch.Tensor, x: torch.Tensor) -> Tensors:
-    return (dy.abs() * torch.sigmoid(x) * (1 + x.abs() * torch.sigmoid(-x)),)
+def _silu_oracle(_dtype: torch.dtype, x: torch.Tensor) -> torch.Tensor:
+    return functional.silu(x)
 
 
-def _swiglu_scales(dy: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> Tensors:
-    return _silu_scales(dy * up, gate)[0], (dy * functional.silu(gate)).abs()
+def _silu_scales(dys: Tensors, x: torch.Tensor) -> Tensors:
+    return (dys[0].abs() * torch.sigmoid(x) * (1 + x.abs() * torch.sigmoid(-x)),)
 
 
-def _rms_norm_oracle(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+def _swiglu_oracle(_dtype: torch.dtype, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    return functional.silu(gate) * up
+
+
+def _swiglu_scales(dys: Tensors, gate: torch.Tensor, up: torch.Tensor) -> Tensors:
+    return _silu_scales((dys[0] * up,), gate)[0], (dys[0] * functional.silu(gate)).abs()
+
+
+def _rms_norm_oracle(_dtype: torch.dtype, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return functional.rms_norm(x, weight.shape, weight, EPS)
 
 
-def _rms_norm_scales(dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> Tensors:
+def _rms_norm_scales(dys: Tensors, x: torch.Tensor, weight: torch.Tensor) -> Tensors:
     rstd = torch.rsqrt(x.square().mean(-1, keepdim=True) + EPS)
-    xhat, g = (x * rstd).abs(), (dy * weight).abs()
-    return rstd * (g + xhat * (g * xhat).mean(-1, keepdim=True)), (dy.abs() * xhat).sum(0)
+    xhat, g = (x * rstd).abs(), (dys[0] * weight).abs()
+    return rstd * (g + xhat * (g * xhat).mean(-1, keepdim=True)), (dys[0].abs() * xhat).sum(0)
+
+
+def _add_rms_norm_oracle(
+    dtype: torch.dtype, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor
+) -> Tensors:
+    exact = x + residual
+    residual_out = exact + (exact.to(dtype).double() - exact).detach()  # rounding is no step down
+    return _rms_norm_oracle(dtype, residual_out, weight), residual_out
+
+
+def _add_rms_norm_scales(
+    dys: Tensors, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor
+) -> Tensors:
+    dx, dw = _rms_norm_scales(dys, x + residual, weight)
+    return dx + dys[1].abs(), dx + dys[1].abs(), dw
 
 
 OPERATORS = {
-    "silu": FloatOperator(silu, functional.silu, lambda m, n: ((m, n),), _silu_scales, SILU_SPEC),
-    "swiglu": FloatOperator(
-        swiglu,
-        lambda gate, up: functional.silu(gate) * up,
-        lambda m, n: ((m, n), (m, n)),
-        _swiglu_scales,
-        SWIGLU_SPEC,
-    ),
+    "silu": FloatOperator(silu, _silu_oracle, lambda m, n: ((m, n),), _silu_scales),
+    "swiglu": FloatOperator(swiglu, _swiglu_oracle, lambda m, n: ((m, n), (m, n)), _swiglu_scales),
     "rms_norm": FloatOperator(
-        rms_norm, _rms_norm_oracle, lambda m, n: ((m, n), (n,)), _rms_norm_scales, RMS_NORM_SPEC
+        rms_norm, _rms_norm_oracle, lambda m, n: ((m, n), (n,)), _rms_norm_scales
+    ),
+    "add_rms_norm": FloatOperator(
+        add_rms_norm,
+        _add_rms_norm_oracle,
+        lambda m, n: ((m, n), (m, n), (n,)),
+        _add_rms_norm_scales,
+        outputs=2,
     ),
 }
 
@@ -100,30 +134,43 @@ def inputs(
     return tuple(made)
 
 
-def with_gradients(
-    call: Callable[..., torch.Tensor], values: Tensors, dy: torch.Tensor
-) -> tuple[torch.Tensor, Tensors]:
-    """Result and gradients of ``call`` for an upstream gradient ``dy``."""
+def with_gradients(call: Callable[..., Any], values: Tensors, dy: Any) -> tuple[Any, Tensors]:
+    """Results and gradients of ``call`` for upstream gradients ``dy``.
+
+    A single tensor ``dy`` stands for a single result, which comes back as a tensor.
+    """
     leaves = tuple(value.detach().requires_grad_() for value in values)
     result = call(*leaves)
-    return result.detach(), torch.autograd.grad(result, leaves, dy)
+    if isinstance(dy, torch.Tensor):
+        return result.detach(), torch.autograd.grad(result, leaves, dy)
+    results = result if isinstance(result, tuple) else (result,)
+    gradients = torch.autograd.grad(results, leaves, dy)
+    return tuple(item.detach() for item in results), gradients
+
+
+def raw_all(*groups: Tensors) -> list[bytes]:
+    """Bytes of every tensor of every group."""
+    return [raw(item) for group in groups for item in group]
 
 
 def check_accuracy(name: str, num_tokens: int, width: int, dtype: torch.dtype, device: str) -> None:
-    """Result and gradients lie within the operator's error of fp64."""
+    """Results and gradients lie within half an ulp of fp64, gradients of what they add up."""
     operator = OPERATORS[name]
     values = inputs(name, num_tokens, width, dtype, device)
-    dy = torch.randn_like(values[0])
-    result, gradients = with_gradients(operator.call, values, dy)
+    dys = operator.upstream(values)
+    results, gradients = operator.run(values, dys)
     exact = tuple(value.double() for value in values)
-    expected, expected_gradients = with_gradients(operator.oracle, exact, dy.double())
-    allowed = operator.spec.tolerance_ulp["fp32"] if dtype == torch.float32 else 0.51
-    assert result.dtype == dtype
-    assert ulp_error(result, expected) <= allowed
-    scales = operator.scales(dy.double(), *exact)
+    exact_dys = tuple(dy.double() for dy in dys)
+    expected, expected_gradients = with_gradients(
+        lambda *leaves: operator.oracle(dtype, *leaves), exact, exact_dys
+    )
+    for got, right in zip(results, expected, strict=True):
+        assert got.dtype == dtype
+        assert ulp_error(got, right) <= HALF_ULP
+    scales = operator.scales(exact_dys, *exact)
     for got, right, scale in zip(gradients, expected_gradients, scales, strict=True):
         assert got.dtype == dtype
-        assert ulp_error(got, right, scale) <= (8 if dtype == torch.float32 else 0.51)
+        assert ulp_error(got, right, scale) <= HALF_ULP
 
 
 def layouts(tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
@@ -139,14 +186,13 @@ def check_layouts(name: str, num_tokens: int, width: int, dtype: torch.dtype, de
     """Strided, transposed and misaligned inputs and gradients give the contiguous bytes."""
     operator = OPERATORS[name]
     values = inputs(name, num_tokens, width, dtype, device)
-    dy = torch.randn_like(values[0])
-    result, gradients = with_gradients(operator.call, values, dy)
-    expected = [raw(item) for item in (result, *gradients)]
-    for arranged in zip(*(layouts(value) for value in (*values, dy)), strict=False):
+    dys = operator.upstream(values)
+    expected = raw_all(*operator.run(values, dys))
+    for arranged in zip(*(layouts(value) for value in (*values, *dys)), strict=False):
         kinds = {kind for kind, _ in arranged}
-        *others, other_dy = (value for _, value in arranged)
-        got, got_gradients = with_gradients(operator.call, tuple(others), other_dy)
-        assert [raw(item) for item in (got, *got_gradients)] == expected, kinds
+        others = tuple(value for _, value in arranged)
+        got = operator.run(others[: len(values)], others[len(values) :])
+        assert raw_all(*got) == expected, kinds
 
 
 def check_expanded(name: str, num_tokens: int, width: int, dtype: torch.dtype, device: str) -> None:
@@ -155,27 +201,82 @@ def check_expanded(name: str, num_tokens: int, width: int, dtype: torch.dtype, d
     first, *rest = inputs(name, num_tokens, width, dtype, device)
     rows = first[:1].expand(num_tokens, width)
     one = torch.ones((), dtype=dtype, device=device).expand(num_tokens, width)
-    got = with_gradients(operator.call, (rows, *rest), one)
-    expected = with_gradients(operator.call, (rows.contiguous(), *rest), one.contiguous())
-    assert raw(got[0]) == raw(expected[0])
-    assert [raw(item) for item in got[1]] == [raw(item) for item in expected[1]]
+    got = operator.run((rows, *rest), (one,) * operator.outputs)
+    expected = operator.run((rows.contiguous(), *rest), (one.contiguous(),) * operator.outputs)
+    assert raw_all(*got) == raw_all(*expected)
+
+
+def batches(num_tokens: int, device: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """Rows to run together, as indices into a batch, by what they try."""
+    every = torch.arange(num_tokens, device=device)
+    for count in sorted({1, 2, num_tokens // 2, num_tokens - 1} - {0}):
+        yield f"prefix of {count}", every[:count]
+    yield "another order", every.flip(0)
+    yield "another place", every.roll(num_tokens // 3 + 1)
+    yield "duplicates", every.repeat_interleave(2)[1:]
+    for size in (1, 3, num_tokens // 2 + 1):
+        last = every[size * ((num_tokens - 1) // size) :]
+        yield f"last chunk of {size}", last
+        yield f"middle chunk of {size}", every[num_tokens // 3 :][:size]
 
 
 def check_batch_invariance(
     name: str, num_tokens: int, width: int, dtype: torch.dtype, device: str
 ) -> None:
-    """The first m rows of a call are the bytes of a call of m rows, forward and dx."""
+    """The bytes of a row depend on no other row: not on number, order, place or content."""
     operator = OPERATORS[name]
     values = inputs(name, num_tokens, width, dtype, device)
-    dy = torch.randn_like(values[0])
-    result, gradients = with_gradients(operator.call, values, dy)
-    for count in {1, 2, num_tokens // 2, num_tokens - 1} - {0}:
-        part = tuple(value[:count] if value.dim() == 2 else value for value in values)
-        got, got_gradients = with_gradients(operator.call, part, dy[:count])
-        assert raw(got) == raw(result[:count])
-        for some, every, value in zip(got_gradients, gradients, values, strict=True):
-            if value.dim() == 2:
-                assert raw(some) == raw(every[:count])
+    dys = operator.upstream(values)
+    rows = [value.dim() == 2 for value in values]
+
+    def row_outputs(values: Tensors, dys: Tensors) -> Tensors:
+        results, gradients = operator.run(values, dys)
+        return results + tuple(
+            item for item, of_rows in zip(gradients, rows, strict=True) if of_rows
+        )
+
+    whole = row_outputs(values, dys)
+    for kind, index in batches(num_tokens, device):
+        some = tuple(v[index] if r else v for v, r in zip(values, rows, strict=True))
+        got = row_outputs(some, tuple(dy[index] for dy in dys))
+        assert raw_all(got) == raw_all(tuple(item[index] for item in whole)), kind
+    kept = torch.arange(num_tokens, device=device) % 3 == 1
+    for content in (float("nan"), float("inf"), 3e4, 0.0):
+        others = ~kept[:, None]
+        some = tuple(
+            v.masked_fill(others, content) if r else v for v, r in zip(values, rows, strict=True)
+        )
+        got = row_outputs(some, tuple(dy.masked_fill(others, content) for dy in dys))
+        assert raw_all(tuple(item[kept] for item in got)) == raw_all(
+            tuple(item[kept] for item in whole)
+        ), content
+
+
+def check_padding(name: str, num_tokens: int, width: int, dtype: torch.dtype, device: str) -> None:
+    """Rows of zeros after the last change no byte, that of a weight's gradient included."""
+    operator = OPERATORS[name]
+    values = inputs(name, num_tokens, width, dtype, device)
+    dys = operator.upstream(values)
+    results, gradients = operator.run(values, dys)
+    padding = (0, 0, 0, num_tokens + 70)
+    padded = tuple(functional.pad(v, padding) if v.dim() == 2 else v for v in values)
+    got, got_gradients = operator.run(padded, tuple(functional.pad(dy, padding) for dy in dys))
+    assert raw_all(tuple(item[:num_tokens] for item in got)) == raw_all(results)
+    for some, every in zip(got_gradients, gradients, strict=True):
+        assert raw(some[:num_tokens] if some.dim() == 2 else some) == raw(every)
+
+
+def check_add_is_two_calls(num_tokens: int, width: int, dtype: torch.dtype, device: str) -> None:
+    """add_rms_norm gives the bytes of an addition and rms_norm; its dw those of rms_norm."""
+    operator = OPERATORS["add_rms_norm"]
+    values = x, residual, weight = inputs("add_rms_norm", num_tokens, width, dtype, device)
+    dys = operator.upstream(values)
+    results, gradients = operator.run(values, dys)
+    total = x + residual
+    y, (_, dw) = with_gradients(rms_norm, (total, weight), dys[0])
+    assert raw_all(results) == raw_all((y, total))
+    assert raw(gradients[0]) == raw(gradients[1])
+    assert raw(gradients[2]) == raw(dw)
 
 
 def check_empty(name: str, width: int, dtype: torch.dtype, device: str) -> None:
@@ -186,9 +287,10 @@ def check_empty(name: str, width: int, dtype: torch.dtype, device: str) -> None:
     )
     batched = tuple(value.view(3, 0, width) if value.dim() == 2 else value for value in values)
     dy = torch.ones((3, 0, width), dtype=dtype, device=device)
-    result, gradients = with_gradients(operator.call, batched, dy)
-    assert result.shape == (3, 0, width)
-    assert result.dtype == dtype
+    results, gradients = operator.run(batched, (dy,) * operator.outputs)
+    for result in results:
+        assert result.shape == (3, 0, width)
+        assert result.dtype == dtype
     for gradient, value in zip(gradients, batched, strict=True):
         assert gradient.shape == value.shape
         assert not gradient.any()
@@ -199,12 +301,48 @@ def check_compiled(name: str, device: str, backend: str) -> None:
     torch.compiler.reset()
     operator = OPERATORS[name]
     values = inputs(name, 5, 63, torch.bfloat16, device)
-    dy = torch.randn_like(values[0])
+    dys = operator.upstream(values)
     compiled = torch.compile(operator.call, fullgraph=True, backend=backend)
-    got, got_gradients = with_gradients(compiled, values, dy)
-    result, gradients = with_gradients(operator.call, values, dy)
-    assert raw(got) == raw(result)
-    assert [raw(item) for item in got_gradients] == [raw(item) for item in gradients]
+    assert raw_all(*with_gradients(compiled, values, dys)) == raw_all(*operator.run(values, dys))
+
+
+def check_registered(name: str, device: str) -> None:
+    """The registered operator passes every test of ``opcheck``."""
+    values = inputs(name, 3, 63, torch.float32, device)
+    leaves = tuple(value.requires_grad_() for value in values)
+    extra: tuple[Any, ...] = (EPS,) if name.endswith("rms_norm") else ()
+    torch.library.opcheck(getattr(torch.ops.rltune, name).default, (*leaves, *extra))
+
+
+def silu_error(x: torch.Tensor, y: torch.Tensor) -> float:
+    """Largest error of silu over the finite ``x``, in ulp; infinities and NaN are checked."""
+    finite = x.isfinite()
+    assert bool(y[x == float("inf")].eq(float("inf")).all())
+    assert bool(y[x == float("-inf")].isnan().all())
+    assert bool(y[x.isnan()].isnan().all())
+    return ulp_error(y[finite], functional.silu(x[finite].double()))
+
+
+def check_residual_stream(num_tokens: int, width: int, layers: int, device: str) -> None:
+    """The size of a bf16 residual stream after many layers is that of an fp64 one.
+
+    A norm that rounds rstd, or that truncates, scales whole rows by one coherent error.
+    """
+    generator = torch.Generator(device).manual_seed(0)
+    x = torch.randn((num_tokens, width), generator=generator, device=device).to(torch.bfloat16)
+    signs = torch.randint(0, 2, (layers, width), generator=generator, device=device) * 2 - 1
+    weight = torch.ones(width, dtype=torch.bfloat16, device=device)
+    stream, branch, exact, exact_branch = x, x, x.double(), x.double()
+    for layer in range(layers):  # a branch is its norm in another direction, as a layer gives
+        normed, stream = add_rms_norm(branch, stream, weight)
+        branch = normed.roll(7 * layer + 7, -1) * signs[layer]
+        exact = exact + exact_branch
+        exact_branch = functional.rms_norm(exact, (width,), None, EPS)
+        exact_branch = exact_branch.roll(7 * layer + 7, -1) * signs[layer]
+    ratio = stream.double().norm(dim=-1) / exact.norm(dim=-1)
+    assert float((ratio - 1).abs().max()) <= 3e-3
+    sizes = branch.double().square().mean(-1).sqrt()
+    assert float((sizes - 1).abs().mean()) <= 2**-12
 
 
 def edge_ids(num_tokens: int, vocab_size: int, device: str) -> torch.Tensor:
@@ -240,13 +378,14 @@ def check_embedding_copies(
 def check_embedding_gradient(
     num_tokens: int, vocab_size: int, width: int, dtype: torch.dtype, device: str
 ) -> None:
-    """dweight is the left fold in fp32 over ascending positions, rounded once."""
+    """dweight is the left fold over ascending positions in a wider type, rounded once."""
     ids = edge_ids(num_tokens, vocab_size, device)
     weight = torch.zeros((vocab_size, width), dtype=dtype, device=device, requires_grad=True)
     dy = torch.randn((num_tokens, width), device=device).to(dtype)
     (dweight,) = torch.autograd.grad(embedding(ids, weight), weight, dy)
-    folded = torch.zeros((vocab_size, width), device=device)
+    wide = torch.float64 if dtype == torch.float32 else torch.float32
+    folded = torch.zeros((vocab_size, width), device=device, dtype=wide)
     for position, token in enumerate(ids.tolist()):
         if 0 <= token < vocab_size:
-            folded[token] += dy[position].float()
+            folded[token] += dy[position].to(wide)
     assert raw(dweight) == raw(folded.to(dtype))

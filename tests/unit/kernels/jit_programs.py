@@ -23,6 +23,7 @@ TORCH_DTYPES = {
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
     "fp32": torch.float32,
+    "fp64": torch.float64,
     "i64": torch.int64,
 }
 SIZES = {
@@ -30,6 +31,7 @@ SIZES = {
     "hidden_size": 4096,
     "vocab_size": 1000,
     "num_heads": 6,
+    "num_key_heads": 2,
     "head_dim": 128,
     "rotary_dim": 96,
 }

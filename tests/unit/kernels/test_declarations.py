@@ -30,6 +30,7 @@ SIZES = {
     "hidden_size": 4096,
     "vocab_size": 151936,
     "num_heads": 32,
+    "num_key_heads": 8,
     "head_dim": 128,
     "rotary_dim": 96,
     "num_tokens": 65,
@@ -104,7 +105,9 @@ def test_grid_covers_every_element(kernel: KernelSpec) -> None:
             rows = knobs.get("ROWS", 1) * knobs.get("STEPS", 1) * knobs.get("BLOCK", 1)
             grid = kernel.grid(axes, config)
             work = tokens * (SIZES["intermediate_size"] if "BLOCK" in knobs else 1)
-            work *= SIZES["num_heads"] if "num_heads" in dict(key.axes) else 1
+            if "num_heads" in dict(key.axes):
+                heads = (SIZES["num_heads"], SIZES["num_key_heads"])
+                work = rows * sum(-(-tokens * number // rows) for number in heads)
             if kernel.name == "dw_partial":
                 work = axes["num_blocks"]
             elif kernel.name == "dw_fold":
@@ -118,6 +121,8 @@ def test_only_row_kernels_have_an_order_to_break() -> None:
     assert [kernel.kernel_id for kernel in KERNELS if kernel.control] == [
         "rms_norm/forward",
         "rms_norm/dx",
+        "add_rms_norm/forward",
+        "add_rms_norm/dx",
     ]
 
 
@@ -148,7 +153,7 @@ def test_pruned_configs_have_a_reason() -> None:
     assert "running sums" in str(prune_columns(wide, four_thousand, 8))
     tall = LaunchConfig.of(ROWS=32, STEPS=1, STAGES=1, num_warps=8)
     staged = LaunchConfig.of(ROWS=4, STEPS=8, STAGES=3, num_warps=8)
-    assert "fp32 registers" in str(prune_rows(tall, four_thousand))
+    assert "64 registers" in str(prune_rows(tall, four_thousand))
     assert "second program" in str(prune_rows(staged, four_thousand))
     heads = ShapeKey.of("bf16", {"num_heads": 32, "head_dim": 128, "rotary_dim": 96})
     assert "without a pair" in str(prune_heads(LaunchConfig.of(ROWS=1, num_warps=4), heads))
@@ -156,13 +161,16 @@ def test_pruned_configs_have_a_reason() -> None:
 
 
 def test_rows_of_the_caches_are_the_callers_and_no_constexpr() -> None:
-    axes = {"num_tokens": 3, "num_heads": 2, "head_dim": 8, "rotary_dim": 6}
-    assert cache_axes(axes) == {"num_pairs": 3, "max_positions": 4096}
-    assert cache_axes({**axes, "max_positions": 9}) == {"num_pairs": 3, "max_positions": 9}
+    axes = {"num_tokens": 3, "num_heads": 2, "num_key_heads": 1, "head_dim": 8, "rotary_dim": 6}
+    assert cache_axes(axes) == {"num_pairs": 3, "num_positions": 3, "max_positions": 4096}
+    own = {"num_positions": 1, "max_positions": 9}
+    assert cache_axes({**axes, **own}) == {"num_pairs": 3, **own}
     (forward, *_) = (item for item in KERNELS if item.operator == "rope")
     config = forward.baseline(forward.shape_key("bf16", axes))
     long, short = (
-        forward.constexprs(forward.all_axes({**axes, "max_positions": rows}), "bf16", config)
+        forward.constexprs(
+            forward.all_axes({**axes, "max_positions": rows, "num_positions": 1}), "bf16", config
+        )
         for rows in (10, 10**6)
     )
     assert long == short

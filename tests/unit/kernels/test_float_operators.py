@@ -7,6 +7,7 @@ import torch
 
 from rltune.errors import OperatorArgumentError
 from rltune_kernels import rms_norm as rms_norm_package
+from rltune_kernels.add_rms_norm import add_rms_norm
 from rltune_kernels.rms_norm import rms_norm
 from rltune_kernels.silu import silu
 from rltune_kernels.swiglu import swiglu
@@ -15,6 +16,7 @@ from tests.unit.kernels import checks
 pytestmark = pytest.mark.skipif(
     torch.cuda.is_available(), reason="runs in the interpreter, without a CUDA device"
 )
+FP32 = torch.float32
 every_operator = pytest.mark.parametrize("name", list(checks.OPERATORS))
 every_dtype = pytest.mark.parametrize("dtype", checks.DTYPES, ids=str)
 
@@ -50,6 +52,11 @@ def test_rows_do_not_depend_on_their_batch(name: str, dtype: torch.dtype) -> Non
 
 
 @every_operator
+def test_padding_changes_no_byte(name: str) -> None:
+    checks.check_padding(name, 5, 63, torch.bfloat16, "cpu")
+
+
+@every_operator
 def test_zero_rows_give_empty_results(name: str) -> None:
     checks.check_empty(name, 2520, torch.bfloat16, "cpu")
 
@@ -63,27 +70,28 @@ def test_compiled_call_is_one_graph(name: str, backend: str) -> None:
 @every_operator
 def test_leading_axes_are_kept(name: str) -> None:
     values = checks.inputs(name, 6, 63, torch.float32, "cpu")
-    call = checks.OPERATORS[name].call
+    operator = checks.OPERATORS[name]
+    dys = operator.upstream(values)
     shaped = tuple(v.view(2, 1, 3, 63) if v.dim() == 2 else v for v in values)
-    assert checks.raw(call(*shaped)) == checks.raw(call(*values))
-    assert call(*shaped).shape == (2, 1, 3, 63)
+    got = operator.run(shaped, tuple(dy.view(2, 1, 3, 63) for dy in dys))
+    assert checks.raw_all(*got) == checks.raw_all(*operator.run(values, dys))
+    assert {result.shape for result in got[0]} == {(2, 1, 3, 63)}
 
 
 @every_operator
 def test_registered_operators_pass_opcheck(name: str) -> None:
-    values = checks.inputs(name, 3, 63, torch.float32, "cpu")
-    leaves = tuple(value.requires_grad_() for value in values)
-    extra: tuple[Any, ...] = (1e-6,) if name == "rms_norm" else ()
-    torch.library.opcheck(getattr(torch.ops.rltune, name).default, (*leaves, *extra))
+    checks.check_registered(name, "cpu")
 
 
 def test_registered_gradients_pass_opcheck() -> None:
-    x, dy, rstd, weight = (torch.randn(shape) for shape in ((3, 63), (3, 63), (3,), (63,)))
+    x, dy, weight = (torch.randn(shape) for shape in ((3, 63), (3, 63), (63,)))
+    rstd = torch.rand(3, dtype=torch.float64)
     operators = torch.ops.rltune
     torch.library.opcheck(operators.silu_backward.default, (dy, x))
     torch.library.opcheck(operators.swiglu_backward.default, (dy, x, x + 1))
     torch.library.opcheck(operators.rms_norm_dx.default, (dy, x, weight, rstd))
     torch.library.opcheck(operators.rms_norm_dw.default, (dy, x, rstd))
+    torch.library.opcheck(operators.add_rms_norm_dx.default, (dy, dy + 1, x, weight, rstd))
 
 
 def test_fake_and_meta_tensors_take_the_registered_operator() -> None:
@@ -114,7 +122,13 @@ def test_silu_keeps_small_negative_results(dtype: torch.dtype) -> None:
     x = torch.linspace(-10, -6.5, 57).to(dtype)[None]
     y = silu(x)
     assert bool((y < 0).all())
-    assert checks.ulp_error(y, x.double() * torch.sigmoid(x.double())) <= 3
+    assert checks.ulp_error(y, x.double() * torch.sigmoid(x.double())) <= checks.HALF_ULP
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_silu_of_every_16_bit_input_is_within_half_an_ulp(dtype: torch.dtype) -> None:
+    x = torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype).view(64, 1024)
+    assert checks.silu_error(x, silu(x)) <= checks.HALF_ULP
 
 
 def test_silu_underflows_gradually() -> None:
@@ -148,6 +162,29 @@ def test_rms_norm_leaves_out_gradients_nobody_asked_for() -> None:
     assert weight.grad is not None
 
 
+@pytest.mark.parametrize("asked", [(0, 1), (0,), (1,)], ids=str)
+def test_add_rms_norm_takes_the_upstream_gradients_there_are(asked: tuple[int, ...]) -> None:
+    x, residual, weight = (
+        value.requires_grad_() for value in checks.inputs("add_rms_norm", 3, 63, FP32, "cpu")
+    )
+    dys = checks.OPERATORS["add_rms_norm"].upstream((x,) * 2)
+    results = add_rms_norm(x, residual, weight)
+    sum((results[i] * dys[i]).sum() for i in asked).backward()  # type: ignore[union-attr]
+    zeros = tuple(dy if i in asked else torch.zeros_like(dy) for i, dy in enumerate(dys))
+    _, expected = checks.OPERATORS["add_rms_norm"].run((x, residual, weight), zeros)
+    for leaf, right in zip((x, residual, weight), expected, strict=True):
+        assert torch.equal(torch.zeros_like(leaf) if leaf.grad is None else leaf.grad, right)
+
+
+@every_dtype
+def test_add_rms_norm_gives_the_bytes_of_two_calls(dtype: torch.dtype) -> None:
+    checks.check_add_is_two_calls(5, 257, dtype, "cpu")
+
+
+def test_residual_stream_does_not_drift() -> None:
+    checks.check_residual_stream(4, 512, 72, "cpu")
+
+
 def test_rms_norm_eps_is_the_callers() -> None:
     x = torch.full((1, 64), 1e-3)
     weight = torch.ones(64)
@@ -167,6 +204,11 @@ def test_rms_norm_eps_is_the_callers() -> None:
         (lambda: rms_norm(torch.ones(2, 4), torch.ones(5)), r"\[hidden_size\] of \(4,\)"),
         (lambda: rms_norm(torch.ones(2, 4), torch.ones(4), eps=-1.0), "eps: expected"),
         (lambda: rms_norm(torch.ones(2, 4), torch.ones(4), eps=float("nan")), "eps: expected"),
+        (
+            lambda: add_rms_norm(torch.ones(2, 4), torch.ones(4), torch.ones(4)),
+            r"add_rms_norm: residual: expected .* of \(2, 4\), got \(4,\)",
+        ),
+        (lambda: add_rms_norm(torch.ones(2, 4), torch.ones(2, 4), torch.ones(5)), "weight"),
         (lambda: rms_norm(torch.ones(1, 65537), torch.ones(65537)), "hidden_size up to 65536"),
     ],
 )

@@ -143,7 +143,7 @@ def test_pruned_row_configs_really_add_in_another_order(
 )
 def test_fixed_launch_compiles_for_every_type(pool: CompilePool, kernel: KernelSpec) -> None:
     sizes = {"intermediate_size": 63, "hidden_size": 63, "vocab_size": 7}
-    sizes |= {"num_heads": 3, "head_dim": 31, "rotary_dim": 22}
+    sizes |= {"num_heads": 3, "num_key_heads": 1, "head_dim": 31, "rotary_dim": 22}
     for dtype in ("fp16", "fp32"):
         key = kernel.shape_key(dtype, sizes)
         (program,) = compiled(pool, kernel, key, (kernel.baseline(key),)).values()

@@ -42,7 +42,7 @@ def test_packed_sequences_rotate_as_if_alone() -> None:
     y = made.call(made.x)
     for part in (slice(0, 3), slice(3, 5), slice(5, 6)):
         length = part.stop - part.start
-        alone = rope(made.x[part], torch.arange(length), made.cos, made.sin)
+        alone = rope_checks.rotate(made.x[part], torch.arange(length), made.cos, made.sin)
         assert checks.raw(alone) == checks.raw(y[part])
 
 
@@ -70,7 +70,8 @@ def test_positions_outside_the_caches_give_zeros(dtype: torch.dtype) -> None:
 
 def test_caches_without_rows_give_zeros() -> None:
     x = torch.full((3, 2, 8), float("inf"))
-    y = rope(x, torch.zeros(3, dtype=torch.int64), torch.empty(0, 3), torch.empty(0, 3))
+    nothing = torch.empty(0, 3)
+    y = rope_checks.rotate(x, torch.zeros(3, dtype=torch.int64), nothing, nothing)
     assert not any(checks.raw(y[..., :6]))
     assert torch.equal(y[..., 6:], x[..., 6:])
 
@@ -96,7 +97,7 @@ def test_backward_of_forward_is_the_input(dtype: torch.dtype) -> None:
 def test_gradient_is_the_forward_with_sin_negated() -> None:
     made = case((4, 2, 16), 12, BF16, "cpu")
     made.dy[0, 0, :6], made.dy[0, 1, 6:12] = 0.0, -0.0
-    expected = rope(made.dy, made.positions, made.cos, -made.sin)
+    expected = rope_checks.rotate(made.dy, made.positions, made.cos, -made.sin)
     assert checks.raw(made.run()[1]) == checks.raw(expected)
 
 
@@ -109,24 +110,46 @@ def test_gradient_agrees_with_autograd_of_the_oracle() -> None:
     assert torch.allclose(made.run()[1].double(), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("shape", [(0, 2, 8), (3, 0, 2, 8), (0, 3, 2, 8), (3, 0, 8)])
+@pytest.mark.parametrize("shape", [(0, 2, 8), (3, 0, 2, 8), (0, 3, 2, 8)])
 def test_empty_inputs_give_empty_results(shape: tuple[int, ...]) -> None:
     cos, sin = reference.caches(4, 3, "cpu")
-    x = torch.empty(shape, dtype=BF16, requires_grad=True)
-    y = rope(x, torch.zeros(shape[-3], dtype=torch.int64), cos, sin)
-    assert y.shape == shape
-    assert y.dtype == BF16
-    y.sum().backward()
-    assert x.grad is not None
-    assert x.grad.shape == shape
+    q, k = (torch.empty(shape, dtype=BF16, requires_grad=True) for _ in range(2))
+    for y in rope(q, k, torch.zeros(shape[-3], dtype=torch.int64), cos, sin):
+        assert y.shape == shape
+        assert y.dtype == BF16
+        y.sum().backward(retain_graph=True)
+    assert q.grad is not None
+    assert k.grad is not None
+    assert q.grad.shape == k.grad.shape == shape
+
+
+def test_keys_without_heads_leave_the_queries_as_they_are_with_some() -> None:
+    made = case((3, 2, 16), 12, FP32, "cpu")
+    rest = (made.positions, made.cos, made.sin)
+    leaf = made.x.clone().requires_grad_()
+    alone, none = rope(leaf, made.x[:, :0], *rest)
+    assert none.shape == (3, 0, 16)
+    assert checks.raw(alone) == checks.raw(rope(made.x, made.x, *rest)[0])
+    (dx,) = torch.autograd.grad(alone, leaf, made.dy)
+    assert checks.raw(dx) == checks.raw(made.run()[1])
+
+
+def test_gradient_of_one_result_leaves_the_other_zero() -> None:
+    made = case((3, 2, 16), 12, FP32, "cpu")
+    q, k = (made.x.clone().requires_grad_() for _ in range(2))
+    out = rope(q, k, made.positions, made.cos, made.sin)[1]
+    dq, dk = torch.autograd.grad(out, (q, k), made.dy)
+    assert not dq.any()
+    assert checks.raw(dk) == checks.raw(made.run()[1])
 
 
 def test_registered_operators_pass_opcheck() -> None:
-    made = case((1, 2, 1, 8), 6, FP32, "cpu")
+    made = case((1, 2, 2, 8), 6, FP32, "cpu")
     rest = (made.positions, made.cos, made.sin)
     operators = torch.ops.rltune
-    torch.library.opcheck(operators.rope.default, (made.x.requires_grad_(), *rest))
-    torch.library.opcheck(operators.rope_backward.default, (made.dy, *rest))
+    pair = made.x.requires_grad_(), made.dy[..., :1, :]
+    torch.library.opcheck(operators.rope.default, (*pair, *rest))
+    torch.library.opcheck(operators.rope_backward.default, (made.dy, made.dy[..., :1, :], *rest))
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
@@ -155,35 +178,42 @@ def cache(columns: int, **options: Any) -> torch.Tensor:
     return torch.ones(5, columns, **options)
 
 
-X, POSITIONS = torch.ones(2, 3, 4, 8), torch.arange(3)
+Q, K, POSITIONS = torch.ones(2, 3, 4, 8), torch.ones(2, 3, 1, 8), torch.arange(3)
+C4 = cache(4)
 
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ((torch.ones(3, 8), POSITIONS, cache(4), cache(4)), r"x: expected shape \[\.\.\., seq"),
-        ((X.long(), POSITIONS, cache(4), cache(4)), "x: expected element type"),
-        ((torch.ones(1, 1, 4098), POSITIONS[:1], cache(4), cache(4)), "head_dim up to 4096"),
-        ((X, POSITIONS, cache(5), cache(5)), "from 2 to head_dim 8, got rotary_dim 10"),
-        ((X, POSITIONS, cache(0), cache(0)), "got rotary_dim 0"),
-        ((X, POSITIONS, cache(4).half(), cache(4)), "cos: expected element type torch.float32"),
-        ((X, POSITIONS, cache(4)[0], cache(4)), r"cos: expected shape \[max_positions"),
-        ((X, POSITIONS, cache(4), cache(3)), r"sin: expected .* of \(5, 4\), got \(5, 3\)"),
-        ((X, POSITIONS, cache(4), cache(4).half()), "sin: expected element type torch.float32"),
-        ((X, POSITIONS, cache(4, device="meta"), cache(4)), "cos: expected device cpu"),
-        ((X, POSITIONS, cache(4, requires_grad=True), cache(4)), "cos: .* without requires_grad"),
-        ((X, POSITIONS, cache(4), cache(4, requires_grad=True)), "sin: .* without requires_grad"),
-        ((X, POSITIONS.float(), cache(4), cache(4)), "positions: expected element type"),
-        ((X, [0, 1, 2], cache(4), cache(4)), "positions: expected a tensor"),
-        ((X, torch.arange(2), cache(4), cache(4)), r"\[seq\] of \(3,\) or \(2, 3\), got \(2,\)"),
-        ((X[0], torch.arange(4), cache(4), cache(4)), r"shape \[seq\] of \(3,\), got \(4,\)"),
-        ((X, POSITIONS.to("meta"), cache(4), cache(4)), "positions: expected device cpu"),
+        ((torch.ones(3, 8), K, POSITIONS, C4, C4), r"q: expected shape \[\.\.\., seq"),
+        ((Q.long(), K, POSITIONS, C4, C4), "q: expected element type"),
+        ((Q[:, :, :0], K, POSITIONS, C4, C4), "q: expected at least one head"),
+        ((torch.ones(1, 1, 4098), K, POSITIONS[:1], C4, C4), "head_dim up to 4096"),
+        ((Q, None, POSITIONS, C4, C4), r"k: expected a tensor \[\.\.\., seq"),
+        ((Q, K[0], POSITIONS, C4, C4), r"k: .* of \(2, 3, 'heads', 8\), got \(3, 1, 8\)"),
+        ((Q, K[..., :6], POSITIONS, C4, C4), r"k: .* of \(2, 3, 1, 8\), got \(2, 3, 1, 6\)"),
+        ((Q, K.half(), POSITIONS, C4, C4), "k: expected element type torch.float32"),
+        ((Q, K.to("meta"), POSITIONS, C4, C4), "k: expected device cpu"),
+        ((Q, K, POSITIONS, cache(5), cache(5)), "from 2 to head_dim 8, got rotary_dim 10"),
+        ((Q, K, POSITIONS, cache(0), cache(0)), "got rotary_dim 0"),
+        ((Q, K, POSITIONS, C4.half(), C4), "cos: expected element type torch.float32"),
+        ((Q, K, POSITIONS, C4[0], C4), r"cos: expected shape \[max_positions"),
+        ((Q, K, POSITIONS, C4, cache(3)), r"sin: expected .* of \(5, 4\), got \(5, 3\)"),
+        ((Q, K, POSITIONS, C4, C4.half()), "sin: expected element type torch.float32"),
+        ((Q, K, POSITIONS, C4.to("meta"), C4), "cos: expected device cpu"),
+        ((Q, K, POSITIONS, cache(4, requires_grad=True), C4), "cos: .* without requires_grad"),
+        ((Q, K, POSITIONS, C4, cache(4, requires_grad=True)), "sin: .* without requires_grad"),
+        ((Q, K, POSITIONS.float(), C4, C4), "positions: expected element type"),
+        ((Q, K, [0, 1, 2], C4, C4), "positions: expected a tensor"),
+        ((Q, K, torch.arange(2), C4, C4), r"\[seq\] of \(3,\) or \(2, 3\), got \(2,\)"),
+        ((Q[0], K[0], torch.arange(4), C4, C4), r"shape \[seq\] of \(3,\), got \(4,\)"),
+        ((Q, K, POSITIONS.to("meta"), C4, C4), "positions: expected device cpu"),
         (
-            (torch.empty(2**31, 1, 1, device="meta"), POSITIONS, cache(4), cache(4)),
+            (*[torch.empty(2**30, 1, 1, device="meta")] * 2, POSITIONS, C4, C4),
             "at most 2147483647 heads",
         ),
     ],
 )
 def test_unfit_arguments_are_refused_by_name(arguments: Any, named: str) -> None:
     with pytest.raises(OperatorArgumentError, match=named):
-        rope(*cast("tuple[Any, Any, Any, Any]", arguments))
+        rope(*cast("tuple[Any, Any, Any, Any, Any]", arguments))
