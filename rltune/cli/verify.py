@@ -32,6 +32,12 @@ def verify(
     now: Annotated[
         str | None, typer.Option(help="Judge as of this UTC time, not the present.")
     ] = None,
+    preset: Annotated[
+        Path | None,
+        typer.Option(
+            help="TOML file whose cases must be decided. Default: the built-in preset swept."
+        ),
+    ] = None,
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Compile each program again and compare digests.")
     ] = False,
@@ -46,11 +52,13 @@ def verify(
     Example: rltune verify qwen3-8b.rltune --trust-dir trust --rebuild
     """
     require_file(file)
+    if preset is not None:
+        require_file(preset)
     verdict = verify_bundle(
         file,
         open_trust_store(trust_dir),
         read_instant(now),
-        further_checks=checks(toolchain if rebuild else None),
+        further_checks=checks(toolchain if rebuild else None, preset),
     )
     if output is OutputFormat.JSON:
         print_json(verdict_to_json(file, verdict))
@@ -60,11 +68,12 @@ def verify(
         raise typer.Exit(verdict.exit_status)
 
 
-def checks(toolchain: str | None) -> tuple[Check, ...]:
+def checks(toolchain: str | None, preset: Path | None = None) -> tuple[Check, ...]:
     """What is checked beyond signatures, schema and digests, in order.
 
     Args:
         toolchain: Python to compile every program with again, or None not to.
+        preset: TOML file whose coverage is judged, or None for the built-in one.
     """
     from rltune.sweep import checks as against
 
@@ -72,7 +81,7 @@ def checks(toolchain: str | None) -> tuple[Check, ...]:
     found: list[Check] = [
         lambda _, predicate: against.check_sources(predicate, operators),
         lambda _, predicate: against.check_membership(predicate, operators),
-        lambda _, predicate: against.check_coverage(predicate, operators),
+        lambda _, predicate: against.check_coverage(predicate, operators, preset),
         against.check_evidence,
     ]
     if toolchain is not None:

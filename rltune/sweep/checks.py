@@ -7,6 +7,7 @@ None needs a GPU. Each yields findings; ``rltune verify`` passes them to
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rltune.bundle.codec import BundleFile
@@ -107,14 +108,17 @@ def check_membership(predicate: Predicate, operators: Sequence[OperatorSpec]) ->
                 )
 
 
-def check_coverage(predicate: Predicate, operators: Sequence[OperatorSpec]) -> Iterator[Finding]:
-    """Each kernel and key of the bundle's preset, as installed, has a decision.
+def check_coverage(
+    predicate: Predicate, operators: Sequence[OperatorSpec], preset_file: Path | None = None
+) -> Iterator[Finding]:
+    """Each kernel and key of a preset has a decision.
 
-    A preset of somebody's own is not installed, so its coverage is not judged here.
+    The preset is that of ``preset_file``, else the built-in one of the bundle's name.
+    Coverage of a preset that is neither is not judged.
     """
-    if predicate.provenance.preset not in built_in_presets():
+    if preset_file is None and predicate.provenance.preset not in built_in_presets():
         return
-    preset = load_preset(predicate.provenance.preset)
+    preset = load_preset(str(preset_file or predicate.provenance.preset))
     decided = {(decision.kernel, decision.key) for decision in predicate.decisions}
     for part in plan_parts(preset, operators):
         if (part.kernel.kernel_id, part.key) not in decided:

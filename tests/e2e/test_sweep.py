@@ -17,7 +17,7 @@ from rltune.bundle.evidence import decode_evidence
 from rltune.bundle.keys import load_private_key
 from rltune.bundle.signing import sign_bundle
 from tests.support.cli import ROOT
-from tests.support.sweeps import Sweep, environment, rltune, run_tiny_sweep, sweep_command
+from tests.support.sweeps import PRESET, Sweep, environment, rltune, run_tiny_sweep, sweep_command
 
 pytestmark = pytest.mark.slow
 
@@ -170,6 +170,19 @@ def test_rebuild_with_a_toolchain_that_is_none_exits_3(sweep):
     done = verify(sweep, sweep.trust, "--rebuild", "--toolchain", "/bin/true")
     assert done.returncode == 3
     assert "/bin/true" in done.stderr
+
+
+def test_coverage_is_judged_against_the_preset_that_is_named(sweep, tmp_path):
+    same, wider = tmp_path / "tiny.toml", tmp_path / "wider.toml"
+    same.write_text(PRESET)
+    wider.write_text(PRESET.replace("intermediate_size = 2048", "intermediate_size = 4096"))
+    assert verify(sweep, sweep.trust, "--preset", same).returncode == 0
+    done = verify(sweep, sweep.trust, "--preset", wider)
+    assert done.returncode == 14
+    assert "intermediate_size=4096" in done.stdout
+    missing = verify(sweep, sweep.trust, "--preset", tmp_path / "missing.toml")
+    assert missing.returncode == 2
+    assert "missing.toml" in missing.stderr
 
 
 @pytest.mark.parametrize(

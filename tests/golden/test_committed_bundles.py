@@ -120,7 +120,10 @@ def sources(bundle, tmp_path):
 
 def verify(bundle: Path, trust: Path, sources: Path, *options: str):
     moment = created(bundle).strftime("%Y-%m-%dT%H:%M:%SZ")
-    words = ("verify", bundle, "--trust-dir", trust, "--now", moment, *options)
+    with BundleFile.open(bundle) as opened:
+        name = opened.decode_predicate().provenance.preset
+    preset = sources / "presets" / f"{name}.toml"
+    words = ("verify", bundle, "--trust-dir", trust, "--now", moment, "--preset", preset, *options)
     return rltune(*words, env=environment(sources))
 
 

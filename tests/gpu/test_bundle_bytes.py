@@ -20,8 +20,10 @@ JOB = """
 import hashlib, json, sys
 import torch
 import rltune_kernels, rltune.runtime
+from rltune_kernels.add_rms_norm import add_rms_norm
 from rltune_kernels.embedding import embedding
 from rltune_kernels.rms_norm import rms_norm
+from rltune_kernels.rope import rope
 from rltune_kernels.silu import silu
 from rltune_kernels.swiglu import swiglu
 
@@ -44,13 +46,22 @@ def calls(tokens):
     for width in (4096, 128):
         pair = (tensor(4, tokens, width), tensor(5, width))
         yield f"rms_norm {width}", rms_norm, pair, tensor(9, tokens, width)
+    tile = tensor(4, tokens, 4096), tensor(7, tokens, 4096), tensor(5, 4096)
+    yield "add_rms_norm", add_rms_norm, tile, (tensor(9, tokens, 4096), tensor(10, tokens, 4096))
+    positions = torch.arange(tokens, device="cuda") % 997
+    caches = tensor(11, 1000, 64).float(), tensor(12, 1000, 64).float()
+    for heads, key_heads in ((32, 8), (16, 4), (8, 2)):
+        pair = tensor(13, tokens, heads, 128), tensor(14, tokens, key_heads, 128)
+        dy = tensor(15, tokens, heads, 128), tensor(16, tokens, key_heads, 128)
+        yield f"rope {heads}", lambda q, k: rope(q, k, positions, *caches), pair, dy
     ids = (torch.arange(tokens, device="cuda") * 7919) % 37990 - 2
     yield "embedding", lambda w: embedding(ids, w), (tensor(6, 37984, 4096),), tensor(9, tokens, 4096)
 
 def run(function, inputs, dy):
     leaves = tuple(item.detach().requires_grad_() for item in inputs)
     out = function(*leaves)
-    return (out, *torch.autograd.grad(out, leaves, dy))
+    results = out if isinstance(out, tuple) else (out,)
+    return (*results, *torch.autograd.grad(results, leaves, dy))
 
 results = {}
 for tokens in json.loads(sys.argv[1]):
