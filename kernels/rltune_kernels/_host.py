@@ -10,6 +10,7 @@ import torch
 from rltune.errors import OperatorArgumentError
 
 _ALIGNMENT_BYTES = 16
+_PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 _DTYPE_NAMES: Mapping[torch.dtype, str] = {
     torch.bfloat16: "bf16",
     torch.float16: "fp16",
@@ -39,12 +40,13 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 
 def rows(tensor: torch.Tensor) -> torch.Tensor:
     """[..., N] as a dense [num_tokens, N]; must not be empty."""
-    return dense(tensor).view(-1, tensor.shape[-1])
+    tensor = dense(tensor)
+    return tensor if tensor.dim() == 2 else tensor.view(-1, tensor.shape[-1])
 
 
 def new_like(tensor: torch.Tensor) -> torch.Tensor:
     """A contiguous tensor of the same shape, element type and device, uninitialised."""
-    return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
 
 def check_elements(operator: str, name: str, tensor: torch.Tensor, axes: str) -> None:
@@ -120,10 +122,10 @@ def needs_registered_op(*tensors: torch.Tensor) -> bool:
         return True
     if native._functorch.peek_interpreter_stack() is not None:  # noqa: SLF001
         return True
-    return any(
-        type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.is_meta
-        for tensor in tensors
-    )
+    for tensor in tensors:  # noqa: SIM110 - a generator costs as much as all the rest
+        if type(tensor) not in _PLAIN_TENSORS or tensor.is_meta:
+            return True
+    return False
 
 
 def needs_grad(*tensors: torch.Tensor) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from typing import Any
 
 from rltune.core.operator import Argument, KernelSpec, Scalar, Tensor
@@ -69,10 +70,16 @@ def pack(declared: tuple[Argument, ...], arguments: Arguments) -> list[Parameter
     return block + [ctypes.c_uint64(0) for _ in range(_SCRATCH_POINTERS)]
 
 
+@functools.cache
+def _text(dtype: object) -> str:
+    return str(dtype)
+
+
 def _check_tensor(kernel: KernelSpec, declared: Tensor, value: Any, dtype: str) -> None:
-    found = getattr(value, "dtype", type(value).__name__)
+    found = getattr(value, "dtype", None)
     expected = _TORCH_DTYPES[declared.element_type(dtype)]
-    if str(found) != expected:
+    if _text(found) != expected:
+        found = type(value).__name__ if found is None else found
         raise _error(kernel, declared, f"a tensor of {expected}", found)
     address = value.data_ptr()
     if address % ALIGNMENT_BYTES:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rltune.core.launch import LaunchConfig
@@ -18,22 +18,18 @@ from rltune.errors import RltuneError
 from rltune.runtime.arguments import Arguments, check_arguments
 from rltune.runtime.program import BoundProgram, bind_program, launch_bound
 from rltune.runtime.reasons import BaselineKept, Hit, Lookup, Miss, Pinned
-from rltune.runtime.state import Calls, Runtime, current
+from rltune.runtime.state import Runtime, Way, current
 from rltune.runtime.table import Entry
 from rltune.runtime.triton_launch import hooks_are_set, launch_triton
 
 __all__ = ["BoundProgram", "bind_program", "launch", "launch_with"]
 
 _log = logging.getLogger("rltune")
+_NOWHERE_ELSE: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Call:
-    kernel: KernelSpec
-    axes: Mapping[str, int]
-    dtype: str
-    arguments: Arguments
-    index: int | None
+_Call = tuple[KernelSpec, Mapping[str, int], str, Arguments, int | None]
+"""What one launch is called with, and its device; a plain tuple, as calls are many."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,8 +71,10 @@ def launch(kernel: KernelSpec, axes: Mapping[str, int], dtype: str, arguments: A
         launch_config = found.launch_config
     else:
         launch_config = plan.baseline
-    call = _Call(kernel=kernel, axes=axes, dtype=dtype, arguments=arguments, index=index)
-    runtime.count(_dispatch(call, launch_config, program))
+    call = kernel, axes, dtype, arguments, index
+    way = _dispatch(call, launch_config, program)
+    if way:
+        runtime.count(way)
 
 
 def launch_with(
@@ -103,25 +101,23 @@ def launch_with(
         DriverError: the driver refuses the launch.
     """
     index = check_arguments(kernel, dtype, arguments)
-    call = _Call(kernel=kernel, axes=axes, dtype=dtype, arguments=arguments, index=index)
-    _dispatch(call, launch_config, program)
+    _dispatch((kernel, axes, dtype, arguments, index), launch_config, program)
 
 
-def _dispatch(call: _Call, launch_config: LaunchConfig, program: BoundProgram | None) -> Calls:
-    kernel = call.kernel
-    sizes = kernel.all_axes(call.axes)
+def _dispatch(call: _Call, launch_config: LaunchConfig, program: BoundProgram | None) -> Way | None:
+    """Launch, if the grid holds a program; give the way that was taken."""
+    kernel, axes, dtype, arguments, index = call
+    sizes = kernel.all_axes(axes)
     grid = kernel.grid(sizes, launch_config)
     if 0 in grid:
-        return Calls()
-    with _on_device(call.index):
+        return None
+    with _on_device(index):
         if program is not None and not hooks_are_set():
-            launch_bound(program, kernel, grid, call.arguments, _stream(program.device_index))
-            return Calls(bound=1)
-        constexprs = kernel.constexprs(sizes, call.dtype, launch_config)
-        compiled = launch_triton(
-            kernel, grid, call.arguments, constexprs, launch_config, call.index
-        )
-    return Calls(triton_launched=1, compiled=int(compiled))
+            launch_bound(program, kernel, grid, arguments, _stream(program.device_index))
+            return "bound"
+        constexprs = kernel.constexprs(sizes, dtype, launch_config)
+        compiled = launch_triton(kernel, grid, arguments, constexprs, launch_config, index)
+    return "compiled" if compiled else "triton_launched"
 
 
 def _plan(
@@ -167,18 +163,19 @@ def _bind(runtime: Runtime, found: Hit | BaselineKept, index: int) -> BoundProgr
         return None
 
 
-@contextlib.contextmanager
-def _on_device(index: int | None) -> Iterator[None]:
+def _on_device(index: int | None) -> contextlib.AbstractContextManager[object]:
+    """Make a device current for a while; costs nothing where it is already."""
     if index is None:
-        yield
-        return
+        return _NOWHERE_ELSE
     import torch
 
-    with torch.cuda.device(index):
-        yield
+    if torch.cuda.current_device() == index:
+        return _NOWHERE_ELSE
+    return torch.cuda.device(index)
 
 
 def _stream(index: int) -> int:
+    """The current CUstream of a device, without an object around it."""
     import torch
 
-    return int(torch.cuda.current_stream(index).cuda_stream)
+    return int(torch._C._cuda_getCurrentRawStream(index))  # noqa: SLF001 - as Triton asks for it

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
 
 from rltune.bundle.schema_v1 import Launch
 from rltune.core.operator import KernelSpec, OperatorSpec
@@ -71,6 +72,14 @@ class Calls:
     compiled: int = 0
 
 
+Way = Literal["bound", "triton_launched", "compiled"]
+"""How a launch went: a shipped program, a program Triton had, or one it had to compile."""
+
+
+def _no_calls() -> dict[Way, int]:
+    return {"bound": 0, "triton_launched": 0, "compiled": 0}
+
+
 class Runtime:
     """The registry of one process and what was learnt on first use.
 
@@ -93,12 +102,14 @@ class Runtime:
         self._facts: dict[int | None, DeviceFacts] = {}
         self._kernels: dict[tuple[str, int | None], KernelState] = {}
         self._fingerprints: dict[str, str] = {}
-        self._calls = Calls()
+        self._counts = _no_calls()
 
     @property
     def calls(self) -> Calls:
         """Counts up to now."""
-        return self._calls
+        with self.lock:
+            bound, through_triton, compiled = self._counts.values()
+        return Calls(bound=bound, triton_launched=through_triton + compiled, compiled=compiled)
 
     @property
     def devices(self) -> Mapping[int | None, DeviceFacts]:
@@ -122,14 +133,10 @@ class Runtime:
         if self.registry.pins:
             check_names(self.registry.pins, [kernel.kernel_id for kernel in self.kernels])
 
-    def count(self, calls: Calls) -> None:
-        """Add to the counts."""
+    def count(self, way: Way) -> None:
+        """Count a launch by the way it took."""
         with self.lock:
-            self._calls = Calls(
-                bound=self._calls.bound + calls.bound,
-                triton_launched=self._calls.triton_launched + calls.triton_launched,
-                compiled=self._calls.compiled + calls.compiled,
-            )
+            self._counts[way] += 1
 
     def facts(self, index: int | None) -> DeviceFacts:
         """Facts of a device, probed on first use; None is the interpreter.
@@ -220,7 +227,7 @@ class Runtime:
         self.programs = {}
         self._facts = {}
         self._kernels = {}
-        self._calls = Calls()
+        self._counts = _no_calls()
 
     def _fingerprint(self, kernel: KernelSpec) -> str:
         with self.lock:

@@ -143,7 +143,7 @@ def mismatch(
     found = record["outcomes"].get(candidate_id) if record and "outcomes" in record else None
     if not found:
         return None
-    name = f"{case.case_id}{' (fp32 witness)' if variant == 'witness' else ''}"
+    name = f"{case.case_id}{' (witness)' if variant == 'witness' else ''}"
     return Rejected(found["kind"], f"{name}: {found['text']}")
 
 
