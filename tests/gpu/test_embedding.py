@@ -21,6 +21,12 @@ def test_gradient_is_the_ordered_fold(dtype: torch.dtype, width: int) -> None:
     checks.check_embedding_gradient(300, 17, width, dtype, DEVICE)
 
 
+@every_dtype
+@every_width
+def test_tokens_do_not_depend_on_their_batch(dtype: torch.dtype, width: int) -> None:
+    checks.check_embedding_batch(300, 17, width, dtype, DEVICE)
+
+
 def test_many_tokens_agree_with_fp64() -> None:
     ids = torch.randint(-2, 5002, (131072,), device=DEVICE)
     weight = torch.zeros((5000, 257), device=DEVICE, requires_grad=True)

@@ -1,5 +1,7 @@
 """Operators on floats, by their fixed launch on a GPU: accuracy, invariance, layouts, capture."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -67,6 +69,23 @@ def test_compiled_call_is_one_graph(name: str, backend: str) -> None:
 @pytest.mark.parametrize("num_tokens", [524288, 524289])
 def test_offsets_are_64_bit(name: str, num_tokens: int) -> None:
     common.check_beyond_32_bits(name, num_tokens)
+
+
+@every_operator
+def test_calls_run_on_their_tensors_device_and_keep_the_callers(name: str) -> None:
+    """On every device of this machine, with every device as the current one."""
+    operator = checks.OPERATORS[name]
+    values = checks.inputs(name, 33, 4096, torch.bfloat16, DEVICE)
+    dys = operator.upstream(values)
+    expected = checks.raw_all(*operator.run(values, dys))
+    devices = range(torch.cuda.device_count())
+    for index, current in itertools.product(devices, devices):
+        there = [tuple(item.to(f"cuda:{index}") for item in group) for group in (values, dys)]
+        with torch.cuda.device(current):
+            results, gradients = operator.run(there[0], there[1])
+            assert torch.cuda.current_device() == current
+        assert {item.device.index for item in (*results, *gradients)} == {index}
+        assert checks.raw_all(results, gradients) == expected
 
 
 @every_operator

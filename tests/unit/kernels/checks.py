@@ -389,3 +389,25 @@ def check_embedding_gradient(
         if 0 <= token < vocab_size:
             folded[token] += dy[position].to(wide)
     assert raw(dweight) == raw(folded.to(dtype))
+
+
+def check_embedding_batch(
+    num_tokens: int, vocab_size: int, width: int, dtype: torch.dtype, device: str
+) -> None:
+    """A row, and the gradient of a token, depend on no other token of the batch."""
+    ids = edge_ids(num_tokens, vocab_size, device)
+    weight = torch.randn((vocab_size, width), device=device).to(dtype)
+    dy = torch.randn((num_tokens, width), device=device).to(dtype)
+    y, (dweight,) = with_gradients(lambda value: embedding(ids, value), (weight,), dy)
+    for token in ids.unique().tolist():
+        own = ids == token
+        got, (row,) = with_gradients(lambda v, own=own: embedding(ids[own], v), (weight,), dy[own])
+        assert raw(got) == raw(y[own])
+        if 0 <= token < vocab_size:
+            assert raw(row[token]) == raw(dweight[token])
+        else:
+            assert not row.any()
+    twice = torch.cat((ids, ids + (ids >= 0))), torch.cat((dy, torch.zeros_like(dy)))
+    got, (padded,) = with_gradients(lambda v: embedding(twice[0], v), (weight,), twice[1])
+    assert raw(got[:num_tokens]) == raw(y)
+    assert raw(padded) == raw(dweight)

@@ -27,6 +27,11 @@ def test_gradient_is_the_ordered_fold(dtype: torch.dtype, width: int) -> None:
     checks.check_embedding_gradient(20, 5, width, dtype, "cpu")
 
 
+@every_dtype
+def test_tokens_do_not_depend_on_their_batch(dtype: torch.dtype) -> None:
+    checks.check_embedding_batch(20, 5, 63, dtype, "cpu")
+
+
 def test_gradient_of_equal_ids_is_one_fold() -> None:
     ids = torch.full((33,), 2)
     weight = torch.zeros(4, 64, dtype=torch.bfloat16, requires_grad=True)

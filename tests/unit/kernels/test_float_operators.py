@@ -56,6 +56,10 @@ def test_padding_changes_no_byte(name: str) -> None:
     checks.check_padding(name, 5, 63, torch.bfloat16, "cpu")
 
 
+def test_padding_changes_no_byte_over_three_steps_of_every_fold() -> None:
+    checks.check_padding("rms_norm", 2100, 16, torch.bfloat16, "cpu")
+
+
 @every_operator
 def test_zero_rows_give_empty_results(name: str) -> None:
     checks.check_empty(name, 2520, torch.bfloat16, "cpu")
