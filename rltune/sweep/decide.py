@@ -9,7 +9,7 @@ from typing import Any
 
 from rltune.core.shapes import TokenRange
 from rltune.sweep import outcomes
-from rltune.sweep.outcomes import Records, edge_key, measure_key
+from rltune.sweep.outcomes import Records, Rejected, edge_key, measure_key
 from rltune.sweep.plan import KernelPlan, Plan, QualificationCase
 from rltune.sweep.ranges import RangeDecision, decide_ranges
 from rltune.sweep.select import (
@@ -95,15 +95,27 @@ def _reason(
     return f"{text}: {reasons.most_common(1)[0][0]}"
 
 
+EdgeRejections = Mapping[tuple[str, str], Rejected]
+"""Why a candidate was rejected beside the end of a range, by launch key and candidate id."""
+
+
+def edge_rejections(records: Records) -> EdgeRejections:
+    """The first difference of each candidate whose bytes differed there."""
+    found: dict[tuple[str, str], Rejected] = {}
+    for (kind, key), body in sorted(records.items()):
+        if kind != "edge":
+            continue
+        launch, _, case_id = key.rpartition(" | ")
+        for candidate_id, difference in body["outcomes"].items():
+            if difference:
+                text = f"{case_id}: {difference['text']}"
+                found.setdefault((launch, candidate_id), Rejected(difference["kind"], text))
+    return found
+
+
 def qualified_by_part(plan: Plan, records: Records) -> dict[str, tuple[str, ...]]:
     """Qualified candidates by plan id, less those rejected at the edge of a range later."""
-    rejected = {
-        (key.rpartition(" | ")[0], candidate_id)
-        for (kind, key), body in records.items()
-        if kind == "edge"
-        for candidate_id, found in body["outcomes"].items()
-        if found
-    }
+    rejected = edge_rejections(records)
     return {
         part.plan_id: tuple(
             candidate_id

@@ -21,7 +21,7 @@ from rltune.bundle.schema_v1 import (
 )
 from rltune.core.fingerprint import space_digest
 from rltune.sweep import outcomes
-from rltune.sweep.decide import PartDecision
+from rltune.sweep.decide import EdgeRejections, PartDecision, edge_rejections
 from rltune.sweep.outcomes import VARIANTS, Qualified, compile_key, measure_key
 from rltune.sweep.plan import KernelPlan
 from rltune.sweep.ranges import share_served
@@ -152,20 +152,23 @@ def _sources(result: SweepResult) -> tuple[Source, ...]:
 
 def evidence(result: SweepResult) -> dict[str, Any]:
     """Everything behind the decisions, as canonical JSON can hold it."""
+    rejected = edge_rejections(result.bench.journal.records)
     return {
         "format": EVIDENCE_FORMAT,
-        "parts": [_part_evidence(item, result) for item in result.decisions],
+        "parts": [_part_evidence(item, result, rejected) for item in result.decisions],
     }
 
 
-def _part_evidence(item: PartDecision, result: SweepResult) -> dict[str, Any]:
+def _part_evidence(
+    item: PartDecision, result: SweepResult, rejected: EdgeRejections
+) -> dict[str, Any]:
     part, records = item.part, result.bench.journal.records
     first, last = (part.measurement[0][0], part.measurement[-1][0]) if part.measurement else (1, 1)
     return {
         "kernel": part.kernel.kernel_id,
         "key": part.key.to_json(),
         "repeats": result.bench.plan.budget.repeats,
-        "candidates": _candidate_evidence(part, records),
+        "candidates": candidate_evidence(part, records, rejected),
         "cases": _case_evidence(part, records),
         "control": _control_evidence(part, records),
         "points": [_point_evidence(item, tokens, label) for tokens, label in part.measurement],
@@ -174,7 +177,10 @@ def _part_evidence(item: PartDecision, result: SweepResult) -> dict[str, Any]:
     }
 
 
-def _candidate_evidence(part: KernelPlan, records: outcomes.Records) -> list[dict[str, Any]]:
+def candidate_evidence(
+    part: KernelPlan, records: outcomes.Records, rejected: EdgeRejections
+) -> list[dict[str, Any]]:
+    """What became of each candidate; ``rejected`` holds those of the edges of ranges."""
     dropped = outcomes.triage(part, records)
     rows = []
     for candidate in part.candidates:
@@ -184,7 +190,8 @@ def _candidate_evidence(part: KernelPlan, records: outcomes.Records) -> list[dic
             gone = dropped[candidate_id]
             row |= {"outcome": gone.cause, "text": gone.text}
         else:
-            verdict = outcomes.judge(part, candidate_id, records)
+            at_edge = rejected.get((outcomes.launch_key(part, candidate_id), candidate_id))
+            verdict = at_edge or outcomes.judge(part, candidate_id, records)
             if isinstance(verdict, Qualified):
                 row |= {
                     "outcome": outcomes.QUALIFIED_OUTCOME,

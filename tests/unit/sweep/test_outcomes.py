@@ -6,11 +6,12 @@ from rltune.core.launch import LaunchConfig
 from rltune.core.shapes import ShapeKey, TokenRange
 from rltune.errors import BytesDifferError
 from rltune.sweep import outcomes
-from rltune.sweep.decide import edge_cases, qualified_by_part
+from rltune.sweep.decide import edge_cases, edge_rejections, qualified_by_part
 from rltune.sweep.outcomes import Qualified, Rejected, compile_key, qualify_key
 from rltune.sweep.plan import KernelPlan, Plan, QualificationCase
 from rltune.sweep.preset import Budget
 from rltune.sweep.stage_qualify import check_control
+from rltune.sweep.statement import candidate_evidence
 from tests.unit.sweep.test_buffers import kernel
 
 BASE, ONE, TWO, WRONG = (LaunchConfig.of(num_warps=warps) for warps in (4, 8, 16, 2))
@@ -131,7 +132,11 @@ def test_rejection_at_an_edge_takes_the_qualification_back():
     case = edge_cases(TokenRange(8, 8))[0]
     body = {"outcomes": {ONE.candidate_id: {"kind": "bytes", "text": "y", "rows": 1}}}
     edge = {("edge", outcomes.edge_key(made, ONE.candidate_id, case)): body}
-    assert qualified_by_part(plan, clean(made) | edge) == {made.plan_id: (TWO.candidate_id,)}
+    records = clean(made) | edge
+    assert qualified_by_part(plan, records) == {made.plan_id: (TWO.candidate_id,)}
+    first, second = candidate_evidence(made, records, edge_rejections(records))
+    assert (first["outcome"], first["text"]) == ("bytes", f"{case.case_id}: y")
+    assert second["outcome"] == "qualified"
 
 
 def test_edges_are_one_below_at_and_one_above_each_end():
