@@ -2,8 +2,11 @@
 
 import pytest
 
+from rltune.core.shapes import ShapeKey
 from rltune.errors import PresetError
+from rltune.sweep.plan import plan_parts
 from rltune.sweep.preset import built_in_presets, load_preset, parse_preset
+from rltune_kernels import OPERATORS, operator_specs
 
 GOOD = """
 format = "rltune-preset/1"
@@ -72,9 +75,34 @@ def test_digest_ignores_comments_and_not_values():
 
 def test_built_in_presets_are_valid_and_named_by_their_file():
     presets = built_in_presets()
-    assert set(presets) >= {"smoke", "qwen3-8b"}
+    assert set(presets) >= {"smoke", "qwen3-8b", "llama-3.1-8b"}
     for name in presets:
         assert load_preset(name).name == name
+
+
+@pytest.mark.parametrize(
+    ("name", "intermediate_size", "vocab_size"),
+    [("qwen3-8b", 12288, 151936), ("llama-3.1-8b", 14336, 128256)],
+)
+def test_model_presets_hold_every_operator_at_one_to_four_ranks(
+    name, intermediate_size, vocab_size
+):
+    """Of the published configs: 32 query and 8 key heads of 128, hidden size 4096."""
+    parts = plan_parts(load_preset(name), operator_specs())
+    keys = {(part.kernel.operator, part.key) for part in parts}
+    assert {operator for operator, _ in keys} == set(OPERATORS)
+    for ranks in (1, 2, 4):
+        heads = {"num_heads": 32 // ranks, "num_key_heads": 8 // ranks}
+        vocabulary = {"vocab_size": vocab_size // ranks, "hidden_size": 4096}
+        mlp = {"intermediate_size": intermediate_size // ranks}
+        assert keys >= {
+            ("rope", ShapeKey.of("bf16", {**heads, "head_dim": 128, "rotary_dim": 128})),
+            ("embedding", ShapeKey.of("bf16", vocabulary)),
+            ("silu", ShapeKey.of("bf16", mlp)),
+            ("swiglu", ShapeKey.of("bf16", mlp)),
+        }
+    for operator in ("rms_norm", "add_rms_norm"):
+        assert (operator, ShapeKey.of("bf16", {"hidden_size": 4096})) in keys
 
 
 def test_unknown_preset_lists_the_known_ones():
