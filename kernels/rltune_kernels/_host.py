@@ -44,6 +44,17 @@ def rows(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.dim() == 2 else tensor.view(-1, tensor.shape[-1])
 
 
+def flat(tensor: torch.Tensor) -> torch.Tensor:
+    """[...] as a dense [N]."""
+    tensor = dense(tensor)
+    return tensor if tensor.dim() == 1 else tensor.view(-1)
+
+
+def flat_integers(tensor: torch.Tensor) -> torch.Tensor:
+    """Ids or positions [...] as a dense [N] of int64; int32 is converted by a launch."""
+    return flat(tensor if tensor.dtype == torch.int64 else tensor.to(torch.int64))
+
+
 def new_like(tensor: torch.Tensor) -> torch.Tensor:
     """A contiguous tensor of the same shape, element type and device, uninitialised."""
     return torch.empty_like(tensor, memory_format=torch.contiguous_format)

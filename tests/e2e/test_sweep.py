@@ -110,7 +110,10 @@ def test_complete_journal_repeats_nothing_and_decides_the_same(sweep, tmp_path):
 @pytest.mark.parametrize("stage", ["qualify", "screen", "edge"])
 def test_any_prefix_is_resumed_without_repeating_a_finished_item(sweep, tmp_path, stage):
     lines = sweep.journal.read_bytes().splitlines(keepends=True)
-    first = next(index for index, line in enumerate(lines) if json.loads(line)["kind"] == stage)
+    kinds = [json.loads(line)["kind"] for line in lines]
+    # a machine too busy to confirm a gain selects nothing, and then no range has an edge
+    first = kinds.index(stage) if stage in kinds else len(lines) - 1
+    assert stage in kinds or stage == "edge"
     copy = copy_of(sweep, tmp_path)
     prefix = b"".join(lines[: first + 1])
     copy.journal.write_bytes(prefix + b'{"torn')

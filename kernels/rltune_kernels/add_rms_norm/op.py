@@ -12,6 +12,7 @@ from rltune_kernels._host import (
     check_matches,
     dense,
     dtype_name,
+    flat,
     needs_grad,
     needs_registered_op,
     new_like,
@@ -92,7 +93,7 @@ def _forward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     y, residual_out, rstd = new_like(x), new_like(x), rstd_like(x)
     if x.numel():
-        outputs = rows(y), rows(residual_out), rstd.view(-1)
+        outputs = rows(y), rows(residual_out), flat(rstd)
         launch_forward(rows(x), rows(residual), dense(weight), outputs, eps)
     return y, residual_out, rstd
 
@@ -107,7 +108,7 @@ def _dx(
     dx = new_like(residual_out)
     if dx.numel():
         upstream = rows(dy), rows(dresidual_out)
-        launch_dx(upstream, rows(residual_out), dense(weight), dense(rstd).view(-1), rows(dx))
+        launch_dx(upstream, rows(residual_out), dense(weight), flat(rstd), rows(dx))
     return dx
 
 

@@ -13,6 +13,7 @@ from rltune_kernels._host import (
     check_elements,
     dense,
     dtype_name,
+    flat_integers,
     needs_grad,
     needs_registered_op,
     refused,
@@ -79,16 +80,12 @@ def launch_backward(
     launch(BACKWARD, axes, dtype_name(dweight), arguments)
 
 
-def _flat_ids(ids: torch.Tensor) -> torch.Tensor:
-    return dense(ids.reshape(-1).to(torch.int64))
-
-
 def _forward(ids: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     shape = (*ids.shape, weight.shape[1])
     if not (ids.numel() and weight.numel()):
         return torch.zeros(shape, dtype=weight.dtype, device=weight.device)
-    y = torch.empty(shape, dtype=weight.dtype, device=weight.device)
-    launch_forward(_flat_ids(ids), dense(weight), rows(y))
+    y = weight.new_empty(shape)
+    launch_forward(flat_integers(ids), dense(weight), rows(y))
     return y
 
 
@@ -96,7 +93,7 @@ def _backward(dy: torch.Tensor, ids: torch.Tensor, vocab_size: int) -> torch.Ten
     dweight = torch.zeros((vocab_size, dy.shape[-1]), dtype=dy.dtype, device=dy.device)
     if not (dy.numel() and vocab_size):
         return dweight
-    sorted_ids, order = torch.sort(_flat_ids(ids), stable=True)
+    sorted_ids, order = torch.sort(flat_integers(ids), stable=True)
     segment_ends = torch.searchsorted(sorted_ids, sorted_ids, right=True)
     launch_backward(sorted_ids, order, segment_ends, rows(dy), dweight)
     return dweight

@@ -15,6 +15,7 @@ from rltune_kernels._host import (
     check_matches,
     dense,
     dtype_name,
+    flat,
     needs_grad,
     needs_registered_op,
     new_like,
@@ -111,7 +112,7 @@ def launch_dw_fold(partial: torch.Tensor, dw: torch.Tensor, num_tokens: int) -> 
 
 def rstd_like(x: torch.Tensor) -> torch.Tensor:
     """Uninitialised rstd of the rows of ``x``, in the type of the arithmetic."""
-    return torch.empty(x.shape[:-1], dtype=arithmetic_dtype(x), device=x.device)
+    return x.new_empty(x.shape[:-1], dtype=arithmetic_dtype(x))
 
 
 def _forward(
@@ -119,7 +120,7 @@ def _forward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     y, rstd = new_like(x), rstd_like(x)
     if x.numel():
-        launch_forward(rows(x), dense(weight), rows(y), rstd.view(-1), eps)
+        launch_forward(rows(x), dense(weight), rows(y), flat(rstd), eps)
     return y, rstd
 
 
@@ -129,7 +130,7 @@ def rms_norm_dx(
     """Dx of any strides' dy and x [..., hidden_size], rstd [...]; not seen by autograd."""
     dx = new_like(x)
     if x.numel():
-        launch_dx(rows(dy), rows(x), dense(weight), dense(rstd).view(-1), rows(dx))
+        launch_dx(rows(dy), rows(x), dense(weight), flat(rstd), rows(dx))
     return dx
 
 
@@ -141,9 +142,9 @@ def rms_norm_dw(dy: torch.Tensor, x: torch.Tensor, rstd: torch.Tensor) -> torch.
     num_tokens = x.numel() // hidden_size
     sizes = DW_PARTIAL.all_axes({"num_tokens": num_tokens, "hidden_size": hidden_size})
     shape = (sizes["num_blocks"], hidden_size)
-    partial = torch.empty(shape, dtype=rstd.dtype, device=x.device)
-    launch_dw_partial(rows(dy), rows(x), dense(rstd).view(-1), partial)
-    dw = torch.empty(hidden_size, dtype=x.dtype, device=x.device)
+    partial = rstd.new_empty(shape)
+    launch_dw_partial(rows(dy), rows(x), flat(rstd), partial)
+    dw = x.new_empty(hidden_size)
     launch_dw_fold(partial, dw, num_tokens)
     return dw
 

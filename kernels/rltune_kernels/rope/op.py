@@ -17,6 +17,7 @@ from rltune_kernels._host import (
     check_matches,
     dense,
     dtype_name,
+    flat_integers,
     needs_grad,
     needs_registered_op,
     new_like,
@@ -160,7 +161,8 @@ def _check_positions(x: torch.Tensor, positions: torch.Tensor) -> None:
 
 def _heads(x: torch.Tensor) -> torch.Tensor:
     """[..., H, D] as a dense [num_tokens, H, D]; H may be 0."""
-    return dense(x).view(math.prod(x.shape[:-2]), *x.shape[-2:])
+    x = dense(x)
+    return x if x.dim() == 3 else x.view(math.prod(x.shape[:-2]), *x.shape[-2:])
 
 
 def _rotate(
@@ -169,7 +171,7 @@ def _rotate(
     q, k = pair
     out = new_like(q), new_like(k)
     if q.numel():
-        places = dense(positions.to(torch.int64)).view(-1)
+        places = flat_integers(positions)
         heads, out_heads = (_heads(q), _heads(k)), (_heads(out[0]), _heads(out[1]))
         launch_once(heads, places, dense(cos), dense(sin), out_heads)
     return out
