@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from rltune.core.shapes import ACCUMULATION
 from rltune.errors import OperatorArgumentError
 
 _ALIGNMENT_BYTES = 16
@@ -16,6 +17,7 @@ _DTYPE_NAMES: Mapping[torch.dtype, str] = {
     torch.float16: "fp16",
     torch.float32: "fp32",
 }
+_ARITHMETIC: Mapping[str, torch.dtype] = {"fp32": torch.float32, "fp64": torch.float64}
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
@@ -25,7 +27,7 @@ def dtype_name(tensor: torch.Tensor) -> str:
 
 def arithmetic_dtype(tensor: torch.Tensor) -> torch.dtype:
     """Type of the arithmetic on a tensor's elements: fp64 for fp32, fp32 for bf16 and fp16."""
-    return torch.float64 if tensor.dtype == torch.float32 else torch.float32
+    return _ARITHMETIC[ACCUMULATION[dtype_name(tensor)]]
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:

@@ -6,9 +6,24 @@ from typing import Any
 
 from rltune.errors import BaselineError, EnvironmentUnfitError
 from rltune.sweep.bench import Bench
-from rltune.sweep.outcomes import VARIANTS, Variant, compile_key, launch_key, triage
-from rltune.sweep.plan import Plan
-from rltune.sweep.programs import CompiledProgram, CompileFailed, CompilePool, CompileRequest
+from rltune.sweep.events import Observer
+from rltune.sweep.outcomes import (
+    VARIANTS,
+    Dropped,
+    Records,
+    Variant,
+    compile_key,
+    launch_key,
+    triage,
+)
+from rltune.sweep.plan import KernelPlan
+from rltune.sweep.programs import (
+    CompiledProgram,
+    CompileFailed,
+    CompileOutcome,
+    CompilePool,
+    CompileRequest,
+)
 
 
 def compile_programs(bench: Bench, *, triton: str) -> None:
@@ -40,7 +55,8 @@ def compile_programs(bench: Bench, *, triton: str) -> None:
             for request, outcome in pool.compile_all(missing):
                 _record(bench, wanted[request], outcome)
                 bench.observer.advance(wanted[request])
-    _check_baselines(bench, bench.plan)
+    for part in bench.plan.parts:
+        drop_unrun(part, bench.journal.records, bench.observer)
 
 
 def _wanted(bench: Bench) -> dict[CompileRequest, str]:
@@ -62,35 +78,42 @@ def _compiled(bench: Bench, key: str) -> bool:
     return record is not None and ("error" in record or bench.store.intact(str(record["digest"])))
 
 
-def _record(bench: Bench, key: str, outcome: CompiledProgram | CompileFailed) -> None:
-    body: dict[str, Any]
-    if isinstance(outcome, CompileFailed):
-        body = {"error": outcome.reason}
-    else:
+def _record(bench: Bench, key: str, outcome: CompileOutcome) -> None:
+    if isinstance(outcome, CompiledProgram):
         bench.store.add(outcome.digest, outcome.binary)
-        body = {
-            "digest": outcome.digest,
-            "entry": outcome.entry,
-            "num_warps": outcome.num_warps,
-            "num_ctas": outcome.num_ctas,
-            "shared_bytes": outcome.shared_bytes,
-            "global_scratch_bytes": outcome.global_scratch_bytes,
-            "reductions": list(outcome.reductions),
-        }
     if not bench.journal.done("compile", key):
-        bench.journal.append("compile", key, body)
+        bench.journal.append("compile", key, compile_record(outcome))
 
 
-def _check_baselines(bench: Bench, plan: Plan) -> None:
-    for part in plan.parts:
-        baseline_id = part.baseline.candidate_id
-        record = bench.journal.records["compile", compile_key(part, baseline_id, "program")]
-        if "error" in record:
-            raise BaselineError(
-                f"{launch_key(part, baseline_id)}: the baseline does not compile: "
-                f"{record['error']}",
-                advice="Mend the kernel or its baseline rule; no bundle was written.",
-            )
-        for candidate_id, dropped in triage(part, bench.journal.records).items():
-            text = f"{dropped.cause}: {dropped.text}"
-            bench.observer.dropped(launch_key(part, candidate_id), text)
+def compile_record(outcome: CompileOutcome) -> dict[str, Any]:
+    """What the journal keeps of a compilation: why it failed, or all but the binary."""
+    if isinstance(outcome, CompileFailed):
+        return {"error": outcome.reason}
+    return {
+        "digest": outcome.digest,
+        "entry": outcome.entry,
+        "num_warps": outcome.num_warps,
+        "num_ctas": outcome.num_ctas,
+        "shared_bytes": outcome.shared_bytes,
+        "global_scratch_bytes": outcome.global_scratch_bytes,
+        "reductions": list(outcome.reductions),
+    }
+
+
+def drop_unrun(part: KernelPlan, records: Records, observer: Observer) -> dict[str, Dropped]:
+    """Candidates that are out by their compilation alone; the observer is told of each.
+
+    Raises:
+        BaselineError: the baseline does not compile; nothing can be compared with it.
+    """
+    baseline_id = part.baseline.candidate_id
+    baseline = records["compile", compile_key(part, baseline_id, "program")]
+    if "error" in baseline:
+        raise BaselineError(
+            f"{launch_key(part, baseline_id)}: the baseline does not compile: {baseline['error']}",
+            advice="Mend the kernel or its baseline rule; no bundle was written.",
+        )
+    found = triage(part, records)
+    for candidate_id, dropped in found.items():
+        observer.dropped(launch_key(part, candidate_id), f"{dropped.cause}: {dropped.text}")
+    return found

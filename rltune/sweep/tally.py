@@ -11,18 +11,17 @@ from rltune.bundle.evidence import decode_evidence
 from rltune.bundle.schema_v1 import CompileTarget, Predicate
 from rltune.core.operator import OperatorSpec
 from rltune.core.shapes import ShapeKey
-from rltune.errors import BaselineError
 from rltune.sweep.checks import check_sources
 from rltune.sweep.events import Observer
 from rltune.sweep.outcomes import (
     NOT_COMPARED_OUTCOME,
     QUALIFIED_OUTCOME,
+    Records,
     compile_key,
-    launch_key,
-    triage,
 )
 from rltune.sweep.plan import KernelPlan
-from rltune.sweep.programs import CompileFailed, CompileOutcome, CompilePool, CompileRequest
+from rltune.sweep.programs import CompilePool, CompileRequest
+from rltune.sweep.stage_compile import compile_record, drop_unrun
 
 Outcomes = dict[str, dict[str, str]]
 """Outcome by candidate id, by plan id."""
@@ -59,37 +58,18 @@ def compile_outcomes(
         observer.note(f"compiling for {target.backend} sm_{target.arch}, Triton {pool.triton}")
         observer.stage("compile", len(wanted))
         for request, outcome in pool.compile_all(list(wanted)):
-            records["compile", wanted[request]] = _record(outcome)
+            records["compile", wanted[request]] = compile_record(outcome)
             observer.advance(wanted[request])
-    return {part.plan_id: _dropped(part, records, observer) for part in parts}
+    return {part.plan_id: _outcome_of_each(part, records, observer) for part in parts}
 
 
-def _record(outcome: CompileOutcome) -> dict[str, Any]:
-    """As much of a journal's compile record as decides what is dropped."""
-    if isinstance(outcome, CompileFailed):
-        return {"error": outcome.reason}
+def _outcome_of_each(part: KernelPlan, records: Records, observer: Observer) -> dict[str, str]:
+    dropped = drop_unrun(part, records, observer)
+    causes = {candidate_id: item.cause for candidate_id, item in dropped.items()}
     return {
-        "digest": outcome.digest,
-        "global_scratch_bytes": outcome.global_scratch_bytes,
-        "reductions": list(outcome.reductions),
+        item.candidate_id: causes.get(item.candidate_id, NOT_COMPARED_OUTCOME)
+        for item in part.candidates
     }
-
-
-def _dropped(
-    part: KernelPlan, records: Mapping[tuple[str, str], Mapping[str, Any]], observer: Observer
-) -> dict[str, str]:
-    baseline_id = part.baseline.candidate_id
-    baseline = records["compile", compile_key(part, baseline_id, "program")]
-    if "error" in baseline:
-        raise BaselineError(
-            f"{launch_key(part, baseline_id)}: the baseline does not compile: {baseline['error']}",
-            advice="Mend the kernel or its baseline rule.",
-        )
-    found = {item.candidate_id: NOT_COMPARED_OUTCOME for item in part.candidates}
-    for candidate_id, dropped in triage(part, records).items():
-        observer.dropped(launch_key(part, candidate_id), f"{dropped.cause}: {dropped.text}")
-        found[candidate_id] = dropped.cause
-    return found
 
 
 def evidence_outcomes(bundle: BundleFile, predicate: Predicate) -> Outcomes:

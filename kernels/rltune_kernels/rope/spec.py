@@ -36,6 +36,8 @@ Errors are counted in the last place of abs(x1 * c) + abs(x2 * s), as the two ma
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rltune.core.operator import KernelSpec, OperatorSpec, Scalar, Tensor
 from rltune_kernels.rope.candidates import (
     backward_constexprs,
@@ -83,21 +85,12 @@ FORWARD = KernelSpec(
     derived_axes=cache_axes,
 )
 
-BACKWARD = KernelSpec(
-    operator="rope",
+BACKWARD = replace(
+    FORWARD,
     name="backward",
     phase="backward",
-    jit="rltune_kernels.rope.kernel:_rope_kernel",
     binder="rltune_kernels.rope.op:launch_backward",
-    prepare="rltune_kernels.rope.reference:prepare",
-    structural_axes=_STRUCTURAL,
-    dynamic_axis="num_tokens",
-    arguments=_ARGUMENTS,
-    grid=grid,
     constexprs=backward_constexprs,
-    baseline=baseline,
-    candidates=candidates,
-    derived_axes=cache_axes,
 )
 
 SPEC = OperatorSpec(
