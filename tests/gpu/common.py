@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable
-
 import pytest
 import torch
 
@@ -71,23 +68,3 @@ def row_outputs(
     """Results, and gradients that have rows."""
     results, gradients = operator.run(values, dys)
     return results + tuple(item for item in gradients if item.dim() == 2)
-
-
-def device_us(call: Callable[[], object], calls: int = 20, samples: int = 9) -> float:
-    """Median device time of a call in microseconds, from replays of a graph of several."""
-    call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(calls):
-            call()
-    graph.replay()
-    times: list[float] = []
-    for _ in range(samples):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end) * 1000 / calls)
-    return statistics.median(times)

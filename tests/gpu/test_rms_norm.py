@@ -1,13 +1,17 @@
 """RMSNorm on a GPU: its row classes, its controls, and the drift of a residual stream."""
 
+import statistics
+
 import pytest
 import torch
 
 from rltune.core.launch import LaunchConfig
 from rltune.runtime.launcher import launch_with
+from rltune.sweep.buffers import CaseBuffers
+from rltune.sweep.timing import LaunchSet, time_cuda
 from rltune_kernels.rms_norm.candidates import row_class, row_control
 from rltune_kernels.rms_norm.spec import FORWARD
-from tests.gpu.common import DEVICE, device_us
+from tests.gpu.common import DEVICE
 from tests.unit.kernels import checks
 
 
@@ -34,21 +38,22 @@ def test_narrow_rows_have_a_class_three_times_faster_than_a_row_a_program() -> N
     """131072 x 128: the fastest candidate against ROWS 1 with one warp, times in one run."""
     axes = {"num_tokens": 131072, "hidden_size": 128}
     key = FORWARD.shape_key("bf16", axes)
-    x = torch.randn((131072, 128), device=DEVICE).to(torch.bfloat16)
-    weight = torch.randn(128, device=DEVICE).to(torch.bfloat16)
-    y, rstd = torch.empty_like(x), torch.empty(131072, device=DEVICE)
-
-    def time_us(config: LaunchConfig) -> float:
-        arguments = (x, weight, y, rstd, 131072, 1e-6)
-        return device_us(lambda: launch_with(FORWARD, axes, "bf16", arguments, config, None))
-
-    candidates = [c for c in FORWARD.candidates(key) if c.knob("STEPS") == 1]
     fixed = FORWARD.baseline(key)
+    candidates = [c for c in FORWARD.candidates(key) if c.knob("STEPS") == 1]
     own = row_class(key, fixed.knob("ROWS"), fixed.num_warps)
     assert {row_class(key, c.knob("ROWS"), c.num_warps) for c in candidates} == {own}
-    one_row = time_us(LaunchConfig.of(ROWS=1, STEPS=1, STAGES=1, num_warps=1))
-    fastest = min(time_us(config) for config in candidates)
-    assert one_row >= 3 * fastest, (one_row, fastest)
+
+    def launcher(config: LaunchConfig) -> LaunchSet:
+        return lambda case: launch_with(FORWARD, axes, "bf16", case.arguments(), config, None)
+
+    buffers = CaseBuffers(FORWARD, "bf16", axes, torch.device(DEVICE))
+    buffers.fill("normal", seed=1)
+    one_row = LaunchConfig.of(ROWS=1, STEPS=1, STAGES=1, num_warps=1)
+    launches = {c.candidate_id: launcher(c) for c in (one_row, *candidates)}
+    times = time_cuda(launches, [buffers], samples=9, seed=1)
+    median_us = {name: statistics.median(taken) / 1e6 for name, taken in times.cold_ps.items()}
+    slow = median_us.pop(one_row.candidate_id)
+    assert slow >= 3 * min(median_us.values()), (slow, median_us)
 
 
 def test_residual_stream_does_not_drift() -> None:
