@@ -11,7 +11,7 @@ from pathlib import Path
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from rltune.bundle.atomic import write_atomically
+from rltune.bundle.atomic import exclusive, write_atomically
 from rltune.bundle.body import check_body
 from rltune.bundle.codec import MAX_ENVELOPE_BYTES, BundleFile
 from rltune.bundle.envelope import (
@@ -78,7 +78,8 @@ def sign_bundle(path: Path, key: Ed25519PrivateKey) -> None:
     """Add a signature to a bundle; an older one by the same key is replaced.
 
     What is signed is checked first: the statement's form and every byte of the
-    body. On any failure the file stays as it was.
+    body. On any failure the file stays as it was. Of several that sign one file at the
+    same time each waits for the others, so that no signature is lost.
 
     Args:
         path: the bundle.
@@ -88,7 +89,8 @@ def sign_bundle(path: Path, key: Ed25519PrivateKey) -> None:
         BundleError: it is no well-formed bundle, or has 16 signatures by other keys.
         OSError: the file cannot be rewritten.
     """
-    with BundleFile.open(path) as bundle:
+    BundleFile.open(path).close()  # nothing is made beside what is no bundle
+    with exclusive(path), BundleFile.open(path) as bundle:
         statement = bundle.decode_statement()
         check_statement(statement)
         check_body(bundle, statement)

@@ -133,6 +133,17 @@ def load_trust_store(directory: Path) -> TrustStore:
     return store
 
 
+def make_trust_dir(directory: Path) -> None:
+    """Make the folder if it is missing, open to nobody else's writing.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    if not directory.is_dir():
+        directory.mkdir(parents=True, exist_ok=True)
+        directory.chmod(0o755)
+
+
 def write_trust_store(directory: Path, store: TrustStore) -> None:
     """Write ``trust.json`` and a PEM file for each key; what is there is replaced.
 
@@ -145,9 +156,7 @@ def write_trust_store(directory: Path, store: TrustStore) -> None:
         OSError: the folder cannot be written.
     """
     _check_store(store)
-    if not directory.is_dir():
-        directory.mkdir(parents=True)
-        directory.chmod(0o755)
+    make_trust_dir(directory)
     for item in store.keys:
         path = directory / _key_file(item.key_id)
         write_atomically(path, [encode_public_key(item.public_key)], mode=0o644)

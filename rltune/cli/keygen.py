@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from rltune.bundle.atomic import exclusive
 from rltune.bundle.fields import is_stream
 from rltune.bundle.signing import encode_public_key, generate_key, key_id
 from rltune.bundle.trust import (
@@ -18,6 +19,7 @@ from rltune.bundle.trust import (
     TrustedKey,
     TrustStore,
     load_trust_store,
+    make_trust_dir,
     write_trust_store,
 )
 from rltune.cli.common import ask_passphrase, read_passphrase
@@ -44,15 +46,18 @@ def keygen(
     if stream is not None and not is_stream(stream):
         raise UsageError(f"--stream: expected product/device-class/channel, got {stream!a}")
     now = datetime.now(UTC).replace(microsecond=0)
-    # loaded before anything is written: a store that cannot be extended costs no key
-    store = _load_or_begin(trust_dir, now, valid_days) if trust_dir else None
+    if trust_dir:  # before anything is written: a store that cannot be extended costs no key
+        _load_or_begin(trust_dir, now, valid_days)
     public_path = key.with_name(f"{key.stem}.pub.pem")
     if public_path.exists():
         raise KeyFileError(f"{public_path}: exists", advice="Name another key file.")
     public_key = generate_key(key, _passphrase(encrypt, passphrase_fd)).public_key()
     public_path.write_bytes(encode_public_key(public_key))
-    if trust_dir and stream and store:
-        write_trust_store(trust_dir, _extend(store, public_key, stream, now, valid_days))
+    if trust_dir and stream:
+        make_trust_dir(trust_dir)
+        with exclusive(trust_dir / TRUST_FILE):
+            store = _load_or_begin(trust_dir, now, valid_days)
+            write_trust_store(trust_dir, _extend(store, public_key, stream, now, valid_days))
         typer.echo(f"{trust_dir / TRUST_FILE} accepts it for stream {stream}", err=True)
     typer.echo(f"private key {key}, public key {public_path}; key id:", err=True)
     typer.echo(key_id(public_key))

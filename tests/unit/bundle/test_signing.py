@@ -2,6 +2,7 @@
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -239,6 +240,26 @@ def test_sign_through_a_symlink_keeps_the_link(tmp_path, signed):
     assert link.is_symlink()
     with BundleFile.open(path) as bundle:
         assert len(bundle.signatures) == 2
+
+
+def test_signing_at_once_loses_no_signature(tmp_path):
+    path = tmp_path / "b.rltune"
+    write_unsigned(path, make_predicate(), body_blobs()[1])
+    private_keys = [Ed25519PrivateKey.generate() for _ in range(8)]
+    with ThreadPoolExecutor(len(private_keys)) as pool:
+        list(pool.map(lambda key: sign_bundle(path, key), private_keys))
+    with BundleFile.open(path) as bundle:
+        found = {item.key_id for item in bundle.signatures}
+    assert found == {key_id(key.public_key()) for key in private_keys}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_no_bundle_gets_no_lock(tmp_path):
+    (tmp_path / "text.rltune").write_text("no bundle\n")
+    for name in ("text.rltune", "missing.rltune", "missing/b.rltune"):
+        with pytest.raises(BundleError):
+            sign_bundle(tmp_path / name, Ed25519PrivateKey.generate())
+    assert [item.name for item in tmp_path.iterdir()] == ["text.rltune"]
 
 
 def test_at_most_sixteen_signatures(tmp_path):

@@ -1,6 +1,7 @@
 import os
 import re
 import stat
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -38,6 +39,21 @@ def test_a_second_key_joins_the_store(tmp_path):
     store = load_trust_store(trust)
     assert len(store.keys) == 3
     assert [len(rule.key_ids) for rule in store.streams] == [2, 1]
+
+
+def test_keys_made_at_once_all_join_the_store(tmp_path):
+    trust = tmp_path / "trust"
+
+    def make(index):
+        options = ("--trust-dir", trust, "--stream", "a/b/c")
+        return rltune("keygen", "--key", tmp_path / f"{index}.pem", *options).returncode
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(make, range(6))) == [0] * 6
+    rule = load_trust_store(trust).stream("a/b/c")
+    assert rule is not None
+    assert len(rule.key_ids) == 6
+    assert not list(trust.glob(".*"))
 
 
 def test_existing_key_is_kept(tmp_path, capsys):
