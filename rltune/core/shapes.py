@@ -16,6 +16,7 @@ DTYPES: Mapping[str, tuple[str, int]] = {
     "fp64": ("fp64", 8),
     "i64": ("i64", 8),
     "i32": ("i32", 4),
+    "u8": ("u8", 1),
 }
 """Element types by name, with Triton's type name and the size in bytes."""
 

@@ -23,6 +23,7 @@ _TORCH_DTYPES = {
     "fp64": "torch.float64",
     "i64": "torch.int64",
     "i32": "torch.int32",
+    "u8": "torch.uint8",
 }
 _SCRATCH_POINTERS = 2  # Triton appends a global and a profile scratch pointer to every kernel
 

@@ -34,6 +34,7 @@ def torch_dtype(name: str) -> torch.dtype:
         "fp64": torch.float64,
         "i64": torch.int64,
         "i32": torch.int32,
+        "u8": torch.uint8,
     }[name]
 
 
