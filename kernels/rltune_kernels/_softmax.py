@@ -1,0 +1,146 @@
+"""The softmax of long rows in lanes: what logprob, ratio_kl and linear_logp share in kernels.
+
+A row is cut into segments, a segment into steps of four tiles of LANES columns. Lane l of
+a segment keeps the largest logit it saw and the sum of exp((logit - largest) / temperature),
+and is rescaled once a step. At the end the lanes of a segment are folded by halves and the
+segments by neighbouring pairs. Everything is written out, in fp32: no layout, warp count or
+pipeline moves a byte, and eight segments in one program, or on eight devices, are one tree.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def lowest():
+    """The lowest finite fp32: what a lane without a logit holds, so that nothing is inf - inf."""
+    return -3.4028234663852886e38
+
+
+@triton.jit
+def binary_scale(inverse_temperature):
+    """Factor that turns a difference of logits into an exponent of two."""
+    return inverse_temperature * 1.4426950408889634
+
+
+@triton.jit
+def join(a_max, a_sum, b_max, b_sum, scale):
+    """(largest, sum) of two parts of a row, each scaled to the larger of both."""
+    largest = tl.maximum(a_max, b_max)
+    a_share = tl.exp2((a_max - largest) * scale)
+    b_share = tl.exp2((b_max - largest) * scale)
+    return largest, tl.fma(a_sum, a_share, b_sum * b_share)
+
+
+@triton.jit
+def _load_logits(ptr, o_col, m_col, MASKED: tl.constexpr):
+    """Logits at ``o_col`` in fp32, minus infinity where masked."""
+    if MASKED:
+        b_logits = tl.load(ptr + o_col, mask=m_col, other=float("-inf"))
+    else:
+        b_logits = tl.load(ptr + o_col)
+    return b_logits.to(tl.float32)
+
+
+@triton.jit
+def _lane_step(
+    ptr, i_step, o_first, o_lane, b_end, b_max, b_sum, scale, LANES: tl.constexpr, MASKED: tl.constexpr
+):
+    """One step of four tiles [SEGMENTS, LANES] into the lanes' (largest, sum)."""
+    o_a = o_first + (i_step * (4 * LANES) + o_lane)
+    o_b = o_a + LANES
+    o_c = o_a + 2 * LANES
+    o_d = o_a + 3 * LANES
+    b_a = _load_logits(ptr, o_a, o_a < b_end, MASKED)
+    b_b = _load_logits(ptr, o_b, o_b < b_end, MASKED)
+    b_c = _load_logits(ptr, o_c, o_c < b_end, MASKED)
+    b_d = _load_logits(ptr, o_d, o_d < b_end, MASKED)
+    b_new = tl.maximum(b_max, tl.maximum(tl.maximum(b_a, b_b), tl.maximum(b_c, b_d)))
+    b_kept = tl.exp2((b_max - b_new) * scale)
+    b_ab = tl.exp2((b_a - b_new) * scale) + tl.exp2((b_b - b_new) * scale)
+    b_cd = tl.exp2((b_c - b_new) * scale) + tl.exp2((b_d - b_new) * scale)
+    return b_new, tl.fma(b_sum, b_kept, b_ab + b_cd)
+
+
+@triton.jit
+def fold_lanes(b_max, b_sum, scale, LANES: tl.constexpr, HALVINGS: tl.constexpr):
+    """(largest, sum) [ROWS] of the lanes [ROWS, LANES]: upper half onto lower half, HALVINGS times.
+
+    LANES is 2**HALVINGS.
+    """
+    rows: tl.constexpr = b_max.shape[0]
+    for i_halving in tl.static_range(HALVINGS):
+        half: tl.constexpr = LANES >> (i_halving + 1)
+        a_max, c_max = tl.split(tl.permute(tl.reshape(b_max, [rows, 2, half]), [0, 2, 1]))
+        a_sum, c_sum = tl.split(tl.permute(tl.reshape(b_sum, [rows, 2, half]), [0, 2, 1]))
+        b_max, b_sum = join(a_max, a_sum, c_max, c_sum, scale)
+    return tl.reshape(b_max, [rows]), tl.reshape(b_sum, [rows])
+
+
+@triton.jit
+def fold_neighbours(b_max, b_sum, scale, ROWS: tl.constexpr, PARTS: tl.constexpr, FOLDS: tl.constexpr):
+    """(largest, sum) [ROWS] of parts [ROWS, PARTS] of a row each, FOLDS times part 2i with 2i + 1.
+
+    PARTS is 2**FOLDS.
+    """
+    for i_fold in tl.static_range(FOLDS):
+        half: tl.constexpr = PARTS >> (i_fold + 1)
+        a_max, c_max = tl.split(tl.reshape(b_max, [ROWS, half, 2]))
+        a_sum, c_sum = tl.split(tl.reshape(b_sum, [ROWS, half, 2]))
+        b_max, b_sum = join(a_max, a_sum, c_max, c_sum, scale)
+    return tl.reshape(b_max, [ROWS]), tl.reshape(b_sum, [ROWS])
+
+
+@triton.jit
+def row_parts(
+    ptr,
+    scale,
+    V: tl.constexpr,
+    SEGMENT: tl.constexpr,
+    SEGMENTS: tl.constexpr,
+    FOLDS: tl.constexpr,
+    WHOLE: tl.constexpr,
+    STEPS: tl.constexpr,
+    LANES: tl.constexpr,
+    HALVINGS: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """(largest, sum) [1] of the V logits at ``ptr``, cut into SEGMENTS of SEGMENT columns.
+
+    Of STEPS steps the first WHOLE need no mask in any segment.
+    """
+    o_segment = tl.arange(0, SEGMENTS)[:, None]  # [SEGMENTS, 1]
+    o_lane = tl.arange(0, LANES)[None, :]  # [1, LANES]
+    o_first = o_segment * SEGMENT
+    b_end = tl.minimum(o_first + SEGMENT, V)
+    b_max = tl.full([SEGMENTS, LANES], lowest(), dtype=tl.float32)
+    b_sum = tl.zeros([SEGMENTS, LANES], dtype=tl.float32)
+    for i_step in tl.range(0, WHOLE, num_stages=STAGES):
+        b_max, b_sum = _lane_step(
+            ptr, i_step, o_first, o_lane, b_end, b_max, b_sum, scale, LANES, MASKED=False
+        )
+    for i_step in tl.range(WHOLE, STEPS):
+        b_max, b_sum = _lane_step(
+            ptr, i_step, o_first, o_lane, b_end, b_max, b_sum, scale, LANES, MASKED=True
+        )
+    b_max, b_sum = fold_lanes(b_max, b_sum, scale, LANES, HALVINGS)  # [SEGMENTS]
+    return fold_neighbours(b_max, b_sum, scale, 1, SEGMENTS, FOLDS)
+
+
+@triton.jit
+def log_share(b_selected, b_max, b_sum, inverse_temperature):
+    """Log of one logit's share of its row, in fp64: at most 0, as sum is at least 1."""
+    b_distance = (b_selected.to(tl.float64) - b_max.to(tl.float64)) * inverse_temperature
+    return b_distance - tl.log(b_sum.to(tl.float64))
+
+
+@triton.jit
+def share_slope(b_logits, b_selected, b_max, b_sum, b_slope, scale):
+    """Gradient of the logits from ``b_slope``, the gradient of the selected logit / temperature.
+
+    slope * (1 where selected - share). A share of nothing gives 0 whatever the slope.
+    """
+    b_share = tl.exp2((b_logits - b_max) * scale)
+    b_part = b_slope / b_sum
+    b_taken = tl.where(b_share == 0.0, 0.0, b_share * b_part)
+    return tl.where(b_selected, b_slope, 0.0) - b_taken
