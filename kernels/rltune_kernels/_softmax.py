@@ -2,8 +2,8 @@
 
 A row is cut into segments, a segment into steps of four tiles of LANES columns. Lane l of
 a segment keeps the largest logit it saw and the sum of exp((logit - largest) / temperature),
-and is rescaled once a step. At the end the lanes of a segment are folded by halves and the
-segments by neighbouring pairs. Everything is written out, in fp32: no layout, warp count or
+and is rescaled once a step. At the end the lanes of a segment are scaled to its largest logit and
+added by halves, and the segments are merged by neighbouring pairs. Everything is written out, in fp32: no layout, warp count or
 pipeline moves a byte, and eight segments in one program, or on eight devices, are one tree.
 """
 
@@ -24,15 +24,6 @@ def binary_scale(inverse_temperature):
 
 
 @triton.jit
-def join(a_max, a_sum, b_max, b_sum, scale):
-    """(largest, sum) of two parts of a row, each scaled to the larger of both."""
-    largest = tl.maximum(a_max, b_max)
-    a_share = tl.exp2((a_max - largest) * scale)
-    b_share = tl.exp2((b_max - largest) * scale)
-    return largest, tl.fma(a_sum, a_share, b_sum * b_share)
-
-
-@triton.jit
 def _load_logits(ptr, o_col, m_col, MASKED: tl.constexpr):
     """Logits at ``o_col`` in fp32, minus infinity where masked."""
     if MASKED:
@@ -44,7 +35,16 @@ def _load_logits(ptr, o_col, m_col, MASKED: tl.constexpr):
 
 @triton.jit
 def _lane_step(
-    ptr, i_step, o_first, o_lane, b_end, b_max, b_sum, scale, LANES: tl.constexpr, MASKED: tl.constexpr
+    ptr,
+    i_step,
+    o_first,
+    o_lane,
+    b_end,
+    b_max,
+    b_sum,
+    scale,
+    LANES: tl.constexpr,
+    MASKED: tl.constexpr,
 ):
     """One step of four tiles [SEGMENTS, LANES] into the lanes' (largest, sum)."""
     o_a = o_first + (i_step * (4 * LANES) + o_lane)
@@ -63,31 +63,36 @@ def _lane_step(
 
 
 @triton.jit
-def fold_lanes(b_max, b_sum, scale, LANES: tl.constexpr, HALVINGS: tl.constexpr):
-    """(largest, sum) [ROWS] of the lanes [ROWS, LANES]: upper half onto lower half, HALVINGS times.
+def _fold_lanes(
+    b_max, b_sum, scale, SEGMENTS: tl.constexpr, LANES: tl.constexpr, HALVINGS: tl.constexpr
+):
+    """(largest, sum) [SEGMENTS] of the lanes [SEGMENTS, LANES], LANES being 2**HALVINGS.
 
-    LANES is 2**HALVINGS.
+    Every lane is scaled to the largest of its segment, then the upper half of the lanes is
+    added to the lower half, HALVINGS times. A sum over an axis of two is one addition,
+    whichever layout the axis has.
     """
-    rows: tl.constexpr = b_max.shape[0]
+    b_largest = tl.max(b_max, axis=1) + 0.0  # no zero keeps its minus
+    b_sum = b_sum * tl.exp2((b_max - b_largest[:, None]) * scale)
     for i_halving in tl.static_range(HALVINGS):
-        half: tl.constexpr = LANES >> (i_halving + 1)
-        a_max, c_max = tl.split(tl.permute(tl.reshape(b_max, [rows, 2, half]), [0, 2, 1]))
-        a_sum, c_sum = tl.split(tl.permute(tl.reshape(b_sum, [rows, 2, half]), [0, 2, 1]))
-        b_max, b_sum = join(a_max, a_sum, c_max, c_sum, scale)
-    return tl.reshape(b_max, [rows]), tl.reshape(b_sum, [rows])
+        b_sum = tl.sum(tl.reshape(b_sum, [SEGMENTS, 2, LANES >> (i_halving + 1)]), axis=1)
+    return b_largest, tl.reshape(b_sum, [SEGMENTS])
 
 
 @triton.jit
-def fold_neighbours(b_max, b_sum, scale, ROWS: tl.constexpr, PARTS: tl.constexpr, FOLDS: tl.constexpr):
-    """(largest, sum) [ROWS] of parts [ROWS, PARTS] of a row each, FOLDS times part 2i with 2i + 1.
+def fold_neighbours(
+    b_max, b_sum, scale, ROWS: tl.constexpr, PARTS: tl.constexpr, FOLDS: tl.constexpr
+):
+    """(largest, sum) [ROWS] of parts [ROWS, PARTS] of a row each, PARTS being 2**FOLDS.
 
-    PARTS is 2**FOLDS.
+    FOLDS times, part 2i and part 2i + 1 are scaled to the larger of both and added.
     """
     for i_fold in tl.static_range(FOLDS):
-        half: tl.constexpr = PARTS >> (i_fold + 1)
-        a_max, c_max = tl.split(tl.reshape(b_max, [ROWS, half, 2]))
-        a_sum, c_sum = tl.split(tl.reshape(b_sum, [ROWS, half, 2]))
-        b_max, b_sum = join(a_max, a_sum, c_max, c_sum, scale)
+        b_max = tl.reshape(b_max, [ROWS, PARTS >> (i_fold + 1), 2])
+        b_sum = tl.reshape(b_sum, [ROWS, PARTS >> (i_fold + 1), 2])
+        b_larger = tl.max(b_max, axis=2)
+        b_sum = tl.sum(b_sum * tl.exp2((b_max - b_larger[:, :, None]) * scale), axis=2)
+        b_max = b_larger
     return tl.reshape(b_max, [ROWS]), tl.reshape(b_sum, [ROWS])
 
 
@@ -123,7 +128,7 @@ def row_parts(
         b_max, b_sum = _lane_step(
             ptr, i_step, o_first, o_lane, b_end, b_max, b_sum, scale, LANES, MASKED=True
         )
-    b_max, b_sum = fold_lanes(b_max, b_sum, scale, LANES, HALVINGS)  # [SEGMENTS]
+    b_max, b_sum = _fold_lanes(b_max, b_sum, scale, SEGMENTS, LANES, HALVINGS)  # [SEGMENTS]
     return fold_neighbours(b_max, b_sum, scale, 1, SEGMENTS, FOLDS)
 
 

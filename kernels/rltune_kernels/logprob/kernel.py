@@ -60,9 +60,7 @@ def _logprob_fwd_kernel(
         tl.store(row_sum_ptr + o_row, b_sum)
 
 
-@triton.jit(
-    do_not_specialize=["num_tokens", "vocab_start", "ignore_index", "inverse_temperature"]
-)
+@triton.jit(do_not_specialize=["num_tokens", "vocab_start", "ignore_index", "inverse_temperature"])
 def _logprob_shard_kernel(
     logits_ptr,
     ids_ptr,
@@ -150,9 +148,7 @@ def _logprob_merge_kernel(
     tl.store(row_sum_ptr + o_row, tl.where(ignored, 1.0, b_sum), mask=m_row)
 
 
-@triton.jit(
-    do_not_specialize=["num_tokens", "vocab_start", "ignore_index", "inverse_temperature"]
-)
+@triton.jit(do_not_specialize=["num_tokens", "vocab_start", "ignore_index", "inverse_temperature"])
 def _logprob_bwd_kernel(
     dlogprob_ptr,
     logits_ptr,

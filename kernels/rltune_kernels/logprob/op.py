@@ -286,7 +286,13 @@ class _Logprob(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dlogprob: torch.Tensor) -> tuple[torch.Tensor, None, None, None, None]:
-        return logprob_backward(dlogprob, *ctx.saved_tensors, **ctx.constants), None, None, None, None
+        return (
+            logprob_backward(dlogprob, *ctx.saved_tensors, **ctx.constants),
+            None,
+            None,
+            None,
+            None,
+        )
 
 
 @torch.library.custom_op("rltune::logprob", mutates_args=())

@@ -249,7 +249,9 @@ def _check_shard(
     shard_size = logits.shape[-1]
     if num_shards > 1 and shard_size % (SEGMENTS // num_shards):
         multiple = SEGMENTS // num_shards
-        expected = f"columns in multiples of {multiple} for {num_shards} shards (pad the vocabulary)"
+        expected = (
+            f"columns in multiples of {multiple} for {num_shards} shards (pad the vocabulary)"
+        )
         raise refused("logprob", "logits", expected, shard_size)
     total = _check_total(vocab_size, num_shards * shard_size)
     return min(max(total - shard * shard_size, 0), shard_size)
