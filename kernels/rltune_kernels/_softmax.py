@@ -2,9 +2,10 @@
 
 A row is cut into segments, a segment into steps of four tiles of LANES columns. Lane l of
 a segment keeps the largest logit it saw and the sum of exp((logit - largest) / temperature),
-and is rescaled once a step. At the end the lanes of a segment are scaled to its largest logit and
-added by halves, and the segments are merged by neighbouring pairs. Everything is written out, in fp32: no layout, warp count or
-pipeline moves a byte, and eight segments in one program, or on eight devices, are one tree.
+and is rescaled once a step. At the end the lanes of a segment are scaled to its largest
+logit and added by halves, and the segments are merged by neighbouring pairs. Everything is
+written out, in fp32: no layout, warp count or pipeline moves a byte, and eight segments in
+one program, or on eight devices, are one tree.
 """
 
 import triton

@@ -1,7 +1,8 @@
-"""Triton's interpreter, with its bf16 arithmetic put right.
+"""Triton's interpreter, with its bf16 arithmetic and its maximum of a NaN put right.
 
 The interpreter keeps bf16 as raw 16-bit integers. Without correction it truncates
-where hardware rounds, and adds and multiplies the integers. Triton 3.6 to 3.8
+where hardware rounds, and adds and multiplies the integers. The larger of a number
+and a NaN is the number on hardware, the NaN in the interpreter. Triton 3.6 to 3.8
 answer wrongly without an error.
 """
 
@@ -43,7 +44,7 @@ def ensure_interpreter() -> None:
 
 @functools.cache
 def _correct() -> None:
-    """Replace the interpreter's bf16 operations. Once: a second time would wrap the first."""
+    """Replace the interpreter's wrong operations. Once: a second time would wrap the first."""
     from triton.runtime import interpreter
 
     builder = interpreter.InterpreterBuilder
@@ -53,6 +54,8 @@ def _correct() -> None:
     for name in ("binary_op", "unary_op", "create_fma", "create_clampf"):
         setattr(builder, name, _corrected_arithmetic(getattr(builder, name)))
     builder.create_dot = _corrected_dot(builder.create_dot)
+    builder.create_maxnumf = _number_of("fmax")
+    builder.create_minnumf = _number_of("fmin")
     interpreter.GridExecutor.__call__ = _quiet(interpreter.GridExecutor.__call__)
 
 
@@ -105,6 +108,17 @@ def _corrected_dot(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(self, _widened(a), _widened(b), *rest)
 
     return dot
+
+
+def _number_of(function: str) -> Callable[..., Any]:
+    """numpy's ``function``, which leaves a NaN out where the other value is a number."""
+
+    def choose(self: Any, left: Any, right: Any) -> Any:
+        import numpy as np
+
+        return self.binary_op(left, right, getattr(np, function))
+
+    return choose
 
 
 def _quiet(original: Callable[..., Any]) -> Callable[..., Any]:

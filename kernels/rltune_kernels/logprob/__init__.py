@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rltune_kernels.logprob.op import logprob
-    from rltune_kernels.logprob.shards import merge_shards, shard_parts, tensor_parallel_logprob
+    from rltune_kernels.logprob.shards import (
+        merge_shards,
+        shard_gradient,
+        shard_parts,
+        tensor_parallel_logprob,
+    )
 
-__all__ = ["logprob", "merge_shards", "shard_parts", "tensor_parallel_logprob"]
+__all__ = ["logprob", "merge_shards", "shard_gradient", "shard_parts", "tensor_parallel_logprob"]
 
 
 def __getattr__(name: str) -> Any:

@@ -15,14 +15,13 @@ from rltune_kernels._softmax import (
 )
 
 
-@triton.jit(do_not_specialize=["num_tokens", "ignore_index", "inverse_temperature"])
+@triton.jit(do_not_specialize=["ignore_index", "inverse_temperature"])
 def _logprob_fwd_kernel(
     logits_ptr,
     ids_ptr,
     logprob_ptr,
     row_max_ptr,
     row_sum_ptr,
-    num_tokens: tl.int64,
     ignore_index: tl.int64,
     inverse_temperature: tl.float32,
     P: tl.constexpr,
@@ -148,7 +147,7 @@ def _logprob_merge_kernel(
     tl.store(row_sum_ptr + o_row, tl.where(ignored, 1.0, b_sum), mask=m_row)
 
 
-@triton.jit(do_not_specialize=["num_tokens", "vocab_start", "ignore_index", "inverse_temperature"])
+@triton.jit(do_not_specialize=["vocab_start", "ignore_index", "inverse_temperature"])
 def _logprob_bwd_kernel(
     dlogprob_ptr,
     logits_ptr,
@@ -156,7 +155,6 @@ def _logprob_bwd_kernel(
     row_max_ptr,
     row_sum_ptr,
     dlogits_ptr,
-    num_tokens: tl.int64,
     vocab_start: tl.int64,
     ignore_index: tl.int64,
     inverse_temperature: tl.float32,

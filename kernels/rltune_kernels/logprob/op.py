@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -25,6 +25,41 @@ from rltune_kernels.logprob.spec import BACKWARD, FORWARD, IGNORE_INDEX, MERGE, 
 
 MAX_TOKENS = 2**31 - 1
 """Programs along one axis of a grid."""
+
+Results = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""Logprob, row_max and row_sum, each [...] fp32."""
+
+Saved = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+"""Logits, ids, row_max and row_sum: what a gradient needs."""
+
+
+class Vocabulary(NamedTuple):
+    """How rows of logits are read.
+
+    Attributes:
+        ignore_index: id of a token without a log-probability.
+        inverse_temperature: what logits are multiplied with.
+        vocab_size: columns of this shard that count.
+        vocab_start: id of this shard's first column.
+    """
+
+    ignore_index: int
+    inverse_temperature: float
+    vocab_size: int
+    vocab_start: int = 0
+
+    def axes(self, logits: torch.Tensor) -> dict[str, int]:
+        """Sizes of a launch over ``logits`` [num_tokens, padded_vocab_size]."""
+        num_tokens, padded = logits.shape
+        return {
+            "num_tokens": num_tokens,
+            "vocab_size": self.vocab_size,
+            "padded_vocab_size": padded,
+        }
+
+    def scalars(self) -> tuple[int, int, float]:
+        """vocab_start, ignore_index and inverse_temperature, as kernels take them."""
+        return self.vocab_start, self.ignore_index, self.inverse_temperature
 
 
 def logprob(
@@ -54,31 +89,17 @@ def logprob(
     Raises:
         OperatorArgumentError: an argument is not as described.
     """
-    columns, scale = check_logprob("logprob", logits, ids, temperature, vocab_size)
+    check_logits("logprob", "logits", logits)
+    check_ids("logprob", ids, logits)
+    columns = check_columns("logprob", logits, vocab_size)
+    vocabulary = Vocabulary(ignore_index, check_temperature("logprob", temperature), columns)
     if needs_registered_op(logits, ids):
-        result: torch.Tensor = _logprob_op(logits, ids, ignore_index, scale, columns)[0]
+        result: torch.Tensor = _logprob_op(logits, ids, *vocabulary[:3])[0]
     elif needs_grad(logits):
-        result = _Logprob.apply(logits, ids, ignore_index, scale, columns)  # type: ignore[no-untyped-call]
+        result = _Logprob.apply(logits, ids, vocabulary)  # type: ignore[no-untyped-call]
     else:
-        result = _forward(logits, ids, ignore_index, scale, columns)[0]
+        result = _forward(logits, ids, vocabulary)[0]
     return result
-
-
-def check_logprob(
-    operator: str,
-    logits: torch.Tensor,
-    ids: torch.Tensor,
-    temperature: float,
-    vocab_size: int | None,
-) -> tuple[int, float]:
-    """Check logits, ids and temperature; give the columns that count, and 1 / temperature.
-
-    Raises:
-        OperatorArgumentError: an argument does not fit; the message names ``operator``.
-    """
-    check_logits(operator, "logits", logits)
-    check_ids(operator, ids, logits)
-    return check_columns(operator, logits, vocab_size), check_temperature(operator, temperature)
 
 
 def check_logits(operator: str, name: str, logits: torch.Tensor) -> None:
@@ -134,195 +155,134 @@ def check_temperature(operator: str, temperature: float) -> float:
 
 
 def launch_forward(
-    logits: torch.Tensor,
-    ids: torch.Tensor,
-    results: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-    ignore_index: int,
-    scale: float,
-    columns: int,
+    logits: torch.Tensor, ids: torch.Tensor, results: Results, vocabulary: Vocabulary
 ) -> None:
     """One launch of ``forward``: logits [num_tokens, padded_vocab_size], the rest [num_tokens]."""
-    num_tokens, padded = logits.shape
-    axes = {"num_tokens": num_tokens, "vocab_size": columns, "padded_vocab_size": padded}
-    arguments = (logits, ids, *results, num_tokens, ignore_index, scale)
-    launch(FORWARD, axes, dtype_name(logits), arguments)
+    scalars = (vocabulary.ignore_index, vocabulary.inverse_temperature)
+    axes = vocabulary.axes(logits)
+    launch(FORWARD, axes, dtype_name(logits), (logits, ids, *results, *scalars))
 
 
 def launch_shard(
     logits: torch.Tensor,
     ids: torch.Tensor,
     parts: torch.Tensor,
-    vocab_start: int,
-    ignore_index: int,
-    scale: float,
-    columns: int,
+    vocabulary: Vocabulary,
     num_shards: int,
 ) -> None:
     """One launch of ``shard``: logits [num_tokens, padded_vocab_size], parts [3, num_tokens]."""
-    num_tokens, padded = logits.shape
-    axes = {
-        "num_tokens": num_tokens,
-        "vocab_size": columns,
-        "padded_vocab_size": padded,
-        "num_shards": num_shards,
-    }
-    arguments = (logits, ids, parts, num_tokens, vocab_start, ignore_index, scale)
+    axes = {**vocabulary.axes(logits), "num_shards": num_shards}
+    arguments = (logits, ids, parts, logits.shape[0], *vocabulary.scalars())
     launch(SHARD, axes, dtype_name(logits), arguments)
 
 
 def launch_merge(
     parts: torch.Tensor,
     ids: torch.Tensor,
-    results: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-    vocab_size: int,
+    results: Results,
+    vocabulary: Vocabulary,
     shard_size: int,
-    ignore_index: int,
-    scale: float,
 ) -> None:
-    """One launch of ``merge``: parts [num_shards, 3, num_tokens], the rest [num_tokens]."""
+    """One launch of ``merge``: parts [num_shards, 3, num_tokens], the rest [num_tokens].
+
+    ``vocabulary`` is that of all shards, whose padded sizes are ``shard_size``.
+    """
     num_shards, _, num_tokens = parts.shape
     axes = {
         "num_tokens": num_tokens,
         "num_shards": num_shards,
-        "vocab_size": vocab_size,
+        "vocab_size": vocabulary.vocab_size,
         "shard_size": shard_size,
     }
-    arguments = (parts, ids, *results, num_tokens, vocab_size, shard_size, ignore_index, scale)
+    arguments = (
+        parts,
+        ids,
+        *results,
+        num_tokens,
+        vocabulary.vocab_size,
+        shard_size,
+        vocabulary.ignore_index,
+        vocabulary.inverse_temperature,
+    )
     launch(MERGE, axes, "fp32", arguments)
 
 
 def launch_backward(
-    dlogprob: torch.Tensor,
-    logits: torch.Tensor,
-    ids: torch.Tensor,
-    row_max: torch.Tensor,
-    row_sum: torch.Tensor,
-    dlogits: torch.Tensor,
-    vocab_start: int,
-    ignore_index: int,
-    scale: float,
-    columns: int,
+    dlogprob: torch.Tensor, saved: Saved, dlogits: torch.Tensor, vocabulary: Vocabulary
 ) -> None:
     """One launch of ``backward``: logits, dlogits [num_tokens, padded_vocab_size]."""
-    num_tokens, padded = logits.shape
-    axes = {"num_tokens": num_tokens, "vocab_size": columns, "padded_vocab_size": padded}
-    arguments = (
-        dlogprob,
-        logits,
-        ids,
-        row_max,
-        row_sum,
-        dlogits,
-        num_tokens,
-        vocab_start,
-        ignore_index,
-        scale,
-    )
-    launch(BACKWARD, axes, dtype_name(logits), arguments)
+    logits, *rest = saved
+    arguments = (dlogprob, logits, *rest, dlogits, *vocabulary.scalars())
+    launch(BACKWARD, vocabulary.axes(logits), dtype_name(logits), arguments)
 
 
-def row_results(ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def row_results(ids: torch.Tensor) -> Results:
     """Uninitialised logprob, row_max and row_sum [...] fp32 of the rows of ``ids``."""
     made = [torch.empty(ids.shape, dtype=torch.float32, device=ids.device) for _ in range(3)]
     return made[0], made[1], made[2]
 
 
-def _forward(
-    logits: torch.Tensor, ids: torch.Tensor, ignore_index: int, scale: float, columns: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def flat_results(results: Results) -> Results:
+    """The three results as views [num_tokens]."""
+    return flat(results[0]), flat(results[1]), flat(results[2])
+
+
+def _forward(logits: torch.Tensor, ids: torch.Tensor, vocabulary: Vocabulary) -> Results:
     results = row_results(ids)
     if ids.numel():
-        chosen, row_max, row_sum = results
-        flat_results = flat(chosen), flat(row_max), flat(row_sum)
-        launch_forward(rows(logits), flat_integers(ids), flat_results, ignore_index, scale, columns)
+        launch_forward(rows(logits), flat_integers(ids), flat_results(results), vocabulary)
     return results
 
 
-def logprob_backward(
-    dlogprob: torch.Tensor,
-    logits: torch.Tensor,
-    ids: torch.Tensor,
-    row_max: torch.Tensor,
-    row_sum: torch.Tensor,
-    *,
-    ignore_index: int,
-    scale: float,
-    columns: int,
-    vocab_start: int = 0,
-) -> torch.Tensor:
-    """Dlogits, contiguous, of the shape and type of ``logits``; not seen by autograd."""
+def logprob_backward(dlogprob: torch.Tensor, saved: Saved, vocabulary: Vocabulary) -> torch.Tensor:
+    """Dlogits, contiguous, of the shape and type of the saved logits; not seen by autograd."""
+    logits, ids, row_max, row_sum = saved
     dlogits = new_like(logits)
     if ids.numel():
-        launch_backward(
-            flat(dlogprob),
-            rows(logits),
-            flat_integers(ids),
-            flat(row_max),
-            flat(row_sum),
-            rows(dlogits),
-            vocab_start,
-            ignore_index,
-            scale,
-            columns,
-        )
+        flat_saved = (rows(logits), flat_integers(ids), flat(row_max), flat(row_sum))
+        launch_backward(flat(dlogprob), flat_saved, rows(dlogits), vocabulary)
     return dlogits
 
 
 class _Logprob(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        logits: torch.Tensor,
-        ids: torch.Tensor,
-        ignore_index: int,
-        scale: float,
-        columns: int,
+        ctx: Any, logits: torch.Tensor, ids: torch.Tensor, vocabulary: Vocabulary
     ) -> torch.Tensor:
-        result, row_max, row_sum = _forward(logits, ids, ignore_index, scale, columns)
+        result, row_max, row_sum = _forward(logits, ids, vocabulary)
         ctx.save_for_backward(logits, ids, row_max, row_sum)
-        ctx.constants = {"ignore_index": ignore_index, "scale": scale, "columns": columns}
+        ctx.vocabulary = vocabulary
         return result
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, dlogprob: torch.Tensor) -> tuple[torch.Tensor, None, None, None, None]:
-        return (
-            logprob_backward(dlogprob, *ctx.saved_tensors, **ctx.constants),
-            None,
-            None,
-            None,
-            None,
-        )
+    def backward(ctx: Any, dlogprob: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return logprob_backward(dlogprob, ctx.saved_tensors, ctx.vocabulary), None, None
 
 
+# A registered operator takes plain numbers: the fields of ``Vocabulary`` without its start.
 @torch.library.custom_op("rltune::logprob", mutates_args=())
 def _logprob_op(
-    logits: torch.Tensor, ids: torch.Tensor, ignore_index: int, scale: float, columns: int
+    logits: torch.Tensor,
+    ids: torch.Tensor,
+    ignore_index: int,
+    inverse_temperature: float,
+    vocab_size: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return _forward(logits, ids, ignore_index, scale, columns)
+    return _forward(logits, ids, Vocabulary(ignore_index, inverse_temperature, vocab_size))
 
 
 @torch.library.custom_op("rltune::logprob_backward", mutates_args=())
 def _logprob_backward_op(
     dlogprob: torch.Tensor,
-    logits: torch.Tensor,
-    ids: torch.Tensor,
-    row_max: torch.Tensor,
-    row_sum: torch.Tensor,
+    saved: list[torch.Tensor],
     ignore_index: int,
-    scale: float,
-    columns: int,
+    inverse_temperature: float,
+    vocab_size: int,
 ) -> torch.Tensor:
-    return logprob_backward(
-        dlogprob,
-        logits,
-        ids,
-        row_max,
-        row_sum,
-        ignore_index=ignore_index,
-        scale=scale,
-        columns=columns,
-    )
+    logits, ids, row_max, row_sum = saved
+    vocabulary = Vocabulary(ignore_index, inverse_temperature, vocab_size)
+    return logprob_backward(dlogprob, (logits, ids, row_max, row_sum), vocabulary)
 
 
 @_logprob_op.register_fake
@@ -335,15 +295,12 @@ def _logprob_fake(
 @_logprob_backward_op.register_fake
 def _logprob_backward_fake(
     _dlogprob: torch.Tensor,
-    logits: torch.Tensor,
-    _ids: torch.Tensor,
-    _row_max: torch.Tensor,
-    _row_sum: torch.Tensor,
+    saved: list[torch.Tensor],
     _ignore_index: int,
     _scale: float,
     _columns: int,
 ) -> torch.Tensor:
-    return new_like(logits)
+    return new_like(saved[0])
 
 
 def _setup_context(
@@ -361,7 +318,7 @@ def _setup_context(
 def _backward_registered(
     ctx: Any, dlogprob: torch.Tensor, _dmax: torch.Tensor | None, _dsum: torch.Tensor | None
 ) -> tuple[torch.Tensor, None, None, None, None]:
-    dlogits = _logprob_backward_op(dlogprob, *ctx.saved_tensors, *ctx.constants)
+    dlogits = _logprob_backward_op(dlogprob, list(ctx.saved_tensors), *ctx.constants)
     return dlogits, None, None, None, None
 
 

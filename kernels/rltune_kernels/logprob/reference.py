@@ -36,7 +36,7 @@ def backward(
     ignore_index: int = _IGNORE_INDEX,
     temperature: float = 1.0,
 ) -> torch.Tensor:
-    """Dlogits [num_tokens, vocab_size] in fp64, unrounded; every id in the vocabulary or ignored."""
+    """Dlogits [num_tokens, vocab_size] in fp64, unrounded; ids name a column or are ignored."""
     ignored = ids == ignore_index
     logits = logits.double().masked_fill(ignored[:, None], 0.0)
     shares = torch.softmax(logits / temperature, dim=-1)

@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from rltune_kernels._host import check_device, flat, flat_integers, needs_grad, refused, rows
+from rltune_kernels._host import check_device, flat_integers, needs_grad, refused, rows
 from rltune_kernels._vocabulary import SEGMENTS, SHARD_COUNTS
 from rltune_kernels.logprob.op import (
+    Results,
+    Saved,
+    Vocabulary,
     check_ids,
     check_logits,
     check_temperature,
+    flat_results,
     launch_merge,
     launch_shard,
     logprob_backward,
@@ -26,9 +30,6 @@ from rltune_kernels.logprob.spec import IGNORE_INDEX
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
-
-Results = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-"""Logprob, row_max and row_sum, each [...] fp32."""
 
 
 def shard_parts(
@@ -61,15 +62,13 @@ def shard_parts(
     """
     columns = _check_shard(logits, ids, shard, num_shards, vocab_size)
     scale = check_temperature("logprob", temperature)
+    vocabulary = Vocabulary(ignore_index, scale, columns, shard * logits.shape[-1])
     parts = torch.empty((3, ids.numel()), dtype=torch.float32, device=logits.device)
     if columns == 0:  # a shard of padding alone
         parts[0] = torch.finfo(torch.float32).min
         parts[1:] = 0.0
     elif ids.numel():
-        start = shard * logits.shape[-1]
-        launch_shard(
-            rows(logits), flat_integers(ids), parts, start, ignore_index, scale, columns, num_shards
-        )
+        launch_shard(rows(logits), flat_integers(ids), parts, vocabulary, num_shards)
     return parts
 
 
@@ -103,26 +102,17 @@ def merge_shards(
     if not isinstance(parts, torch.Tensor) or parts.dtype != torch.float32:
         got = parts.dtype if isinstance(parts, torch.Tensor) else type(parts).__name__
         raise refused("logprob", "parts", "a tensor of torch.float32", got)
-    expected = f"[num_shards, 3, num_tokens] with {SHARD_COUNTS} shards, {ids.numel()} tokens"
-    if parts.dim() != 3 or parts.shape[0] not in SHARD_COUNTS:
-        raise refused("logprob", "parts", expected, tuple(parts.shape))
-    if tuple(parts.shape[1:]) != (3, ids.numel()):
+    fits = parts.dim() == 3 and parts.shape[0] in SHARD_COUNTS
+    if not fits or tuple(parts.shape[1:]) != (3, ids.numel()):
+        expected = f"[num_shards, 3, num_tokens] of {SHARD_COUNTS} shards, {ids.numel()} tokens"
         raise refused("logprob", "parts", expected, tuple(parts.shape))
     check_device("logprob", "parts", parts, ids)
     total = _check_total(vocab_size, parts.shape[0] * shard_size)
     results = row_results(ids)
     if ids.numel():
-        chosen, row_max, row_sum = results
-        flat_results = flat(chosen), flat(row_max), flat(row_sum)
-        launch_merge(
-            parts.contiguous(),
-            flat_integers(ids),
-            flat_results,
-            total,
-            shard_size,
-            ignore_index,
-            scale,
-        )
+        vocabulary = Vocabulary(ignore_index, scale, total)
+        own = flat_results(results)
+        launch_merge(parts.contiguous(), flat_integers(ids), own, vocabulary, shard_size)
     return results
 
 
@@ -173,7 +163,7 @@ def _gathered(
     rank, num_shards = distributed.get_rank(group), distributed.get_world_size(group)
     own = shard_parts(logits, ids, shard=rank, num_shards=num_shards, **options)
     parts = own.new_empty((num_shards, *own.shape))
-    distributed.all_gather_into_tensor(parts, own, group=group)
+    distributed.all_gather(list(parts.unbind()), own, group=group)
     return merge_shards(parts, ids, shard_size=logits.shape[-1], **options)
 
 
@@ -190,51 +180,42 @@ class _ParallelLogprob(torch.autograd.Function):
 
         result, row_max, row_sum = _gathered(logits, ids, group, options)
         ctx.save_for_backward(logits, ids, row_max, row_sum)
-        ctx.shard, ctx.options = distributed.get_rank(group), options
+        ctx.options = {**options, "shard": distributed.get_rank(group)}
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dlogprob: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
-        logits, ids, row_max, row_sum = ctx.saved_tensors
-        dlogits = shard_gradient(
-            dlogprob, logits, ids, row_max, row_sum, shard=ctx.shard, **ctx.options
-        )
-        return dlogits, None, None, None
+        return shard_gradient(dlogprob, ctx.saved_tensors, **ctx.options), None, None, None
 
 
 def shard_gradient(
     dlogprob: torch.Tensor,
-    logits: torch.Tensor,
-    ids: torch.Tensor,
-    row_max: torch.Tensor,
-    row_sum: torch.Tensor,
+    saved: Saved,
     *,
     shard: int,
     ignore_index: int = IGNORE_INDEX,
     temperature: float = 1.0,
     vocab_size: int | None = None,
 ) -> torch.Tensor:
-    """Dlogits of one shard from the merged row_max and row_sum, of the shape of ``logits``.
+    """Dlogits of one shard, of the shape and type of its logits.
 
-    Arguments are those of ``shard_parts`` and results of ``merge_shards``; dlogprob [...] fp32.
+    Args:
+        dlogprob: [...] fp32, the same for every shard.
+        saved: logits and ids as given to ``shard_parts``, row_max and row_sum of ``merge_shards``.
+        shard: which shard, from 0.
+        ignore_index: id of a token that has no log-probability.
+        temperature: finite and above 0.
+        vocab_size: columns of all shards that count.
     """
-    start = shard * logits.shape[-1]
-    end = start + logits.shape[-1] if vocab_size is None else vocab_size
-    columns = min(max(end - start, 0), logits.shape[-1])
+    shard_size = saved[0].shape[-1]
+    start = shard * shard_size
+    end = start + shard_size if vocab_size is None else vocab_size
+    columns = min(max(end - start, 0), shard_size)
     if columns == 0:
-        return torch.zeros_like(logits, memory_format=torch.contiguous_format)
-    return logprob_backward(
-        dlogprob,
-        logits,
-        ids,
-        row_max,
-        row_sum,
-        ignore_index=ignore_index,
-        scale=check_temperature("logprob", temperature),
-        columns=columns,
-        vocab_start=start,
-    )
+        return torch.zeros_like(saved[0], memory_format=torch.contiguous_format)
+    scale = check_temperature("logprob", temperature)
+    return logprob_backward(dlogprob, saved, Vocabulary(ignore_index, scale, columns, start))
 
 
 def _check_shard(

@@ -52,6 +52,8 @@ def _binary_kernel(a_ptr, b_ptr, y_ptr, OP: tl.constexpr, BLOCK: tl.constexpr):
         b_y = b_a / b_b
     elif OP == "max":
         b_y = tl.maximum(b_a, b_b)
+    elif OP == "min":
+        b_y = tl.minimum(b_a, b_b)
     elif OP == "neg":
         b_y = -b_a
     elif OP == "abs":
@@ -137,7 +139,7 @@ OPERATIONS: dict[str, Callable[..., torch.Tensor]] = {
     "add": torch.add,
     "sub": torch.sub,
     "mul": torch.mul,
-    "max": torch.maximum,
+    "max": torch.fmax,
     "neg": lambda a, _: -a,
     "abs": lambda a, _: a.abs(),
 }
@@ -180,6 +182,17 @@ def test_bf16_dot_multiplies_values() -> None:
     y = torch.empty(32, 32)
     _run(_dot_kernel, a, b, y, N=32)
     assert torch.allclose(y, a.float() @ b.float(), atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_the_larger_of_a_number_and_a_nan_is_the_number(dtype: torch.dtype) -> None:
+    a = torch.tensor([float("nan"), 1.0, float("nan"), -3.0], dtype=dtype)
+    b = torch.tensor([2.0, float("nan"), float("nan"), 5.0], dtype=dtype)
+    for operation, expected in (("max", torch.fmax(a, b)), ("min", torch.fmin(a, b))):
+        y = torch.empty_like(a)
+        _binary_kernel[(1,)](a, b, y, operation, 4)
+        assert torch.equal(y.isnan(), expected.isnan())
+        assert torch.equal(y.nan_to_num(9.0), expected.nan_to_num(9.0))
 
 
 def test_overflow_is_no_warning() -> None:
