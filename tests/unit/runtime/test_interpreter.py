@@ -139,7 +139,9 @@ OPERATIONS: dict[str, Callable[..., torch.Tensor]] = {
     "add": torch.add,
     "sub": torch.sub,
     "mul": torch.mul,
-    "max": torch.fmax,
+    "max": lambda a, b: torch.where(
+        a.isnan(), b, torch.where(b.isnan(), a, torch.maximum(a, b))  # fmax minds signalling NaNs
+    ),
     "neg": lambda a, _: -a,
     "abs": lambda a, _: a.abs(),
 }
