@@ -22,6 +22,7 @@ OPERATORS: Mapping[str, str] = {
     "embedding": "rltune_kernels.embedding",
     "rope": "rltune_kernels.rope",
     "logprob": "rltune_kernels.logprob",
+    "ratio_kl": "rltune_kernels.ratio_kl",
 }
 """Package of each operator, by operator name."""
 

@@ -150,3 +150,24 @@ def share_slope(b_logits, b_selected, b_max, b_sum, b_slope, scale):
     b_part = b_slope / b_sum
     b_taken = tl.where(b_share == 0.0, 0.0, b_share * b_part)
     return tl.where(b_selected, b_slope, 0.0) - b_taken
+
+
+@triton.jit
+def difference(left, right):
+    """``left`` - ``right``, and 0 where both are the same infinity."""
+    return tl.where(left == right, 0.0, left - right)
+
+
+@triton.jit
+def k3(d):
+    """exp(d) - 1 - d in fp64: no cancellation near 0, plus infinity at both ends."""
+    near = d * d * 0.5 * (1.0 + d / 3.0 * (1.0 + d / 4.0 * (1.0 + d / 5.0 * (1.0 + d / 6.0))))
+    far = tl.where(d == float("inf"), d, tl.exp(d) - 1.0 - d)
+    return tl.where(tl.abs(d) < 0.015625, near, far)
+
+
+@triton.jit
+def k3_slope(d):
+    """1 - exp(d) in fp64, the derivative of k3 by the policy's log-probability."""
+    near = -d * (1.0 + d / 2.0 * (1.0 + d / 3.0 * (1.0 + d / 4.0 * (1.0 + d / 5.0))))
+    return tl.where(tl.abs(d) < 0.015625, near, 1.0 - tl.exp(d))

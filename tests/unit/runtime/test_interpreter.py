@@ -140,7 +140,9 @@ OPERATIONS: dict[str, Callable[..., torch.Tensor]] = {
     "sub": torch.sub,
     "mul": torch.mul,
     "max": lambda a, b: torch.where(
-        a.isnan(), b, torch.where(b.isnan(), a, torch.maximum(a, b))  # fmax minds signalling NaNs
+        a.isnan(),
+        b,
+        torch.where(b.isnan(), a, torch.maximum(a, b)),  # fmax minds signalling NaNs
     ),
     "neg": lambda a, _: -a,
     "abs": lambda a, _: a.abs(),
