@@ -111,7 +111,7 @@ def _corrected_dot(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _number_of(function: str) -> Callable[..., Any]:
-    """numpy's ``function``, which leaves a NaN out where the other value is a number."""
+    """The numpy function of that name, which leaves a NaN out where the other value is a number."""
 
     def choose(self: Any, left: Any, right: Any) -> Any:
         import numpy as np

@@ -21,6 +21,8 @@ _REDUCE = re.compile(
     re.DOTALL,
 )
 _OPERATION = re.compile(r"= ([a-z_]+\.[a-z_]+)")
+_EXACT = frozenset({"arith.maxnumf", "arith.minnumf"})
+_COMMUTATIVE = _EXACT | {"arith.addf", "arith.mulf"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,12 +47,19 @@ class Reduction:
 
 
 def reductions(ttgir: str) -> tuple[str, ...]:
-    """The reductions of a program in program order, each as comparable text."""
+    """The reductions of a program in program order, each as comparable text.
+
+    Left out are those that have one result in any order: the largest or smallest of
+    any number of elements, and the sum of two.
+    """
     blocked = {match[1]: match for match in _BLOCKED.finditer(ttgir)}
     found = []
     for match in _REDUCE.finditer(ttgir):
         axis = int(match[2])
         extents = [int(part) for part in match[4].split("x")]
+        combine = tuple(_OPERATION.findall(match[3]))
+        if match[1] == "reduce" and _has_one_result(extents[axis], combine):
+            continue
         layout = match[6].strip()
         text = _project(blocked[layout], axis) if layout in blocked else layout
         found.append(
@@ -58,10 +67,17 @@ def reductions(ttgir: str) -> tuple[str, ...]:
                 extent=extents[axis],
                 element=match[5],
                 layout=text,
-                combine=tuple(_OPERATION.findall(match[3])),
+                combine=combine,
             )
         )
     return tuple(str(item) for item in found)
+
+
+def _has_one_result(extent: int, combine: tuple[str, ...]) -> bool:
+    """Whether no order of a reduction can change its value."""
+    if len(combine) != 1:
+        return False
+    return combine[0] in _EXACT or (extent <= 2 and combine[0] in _COMMUTATIVE)
 
 
 def _project(layout: re.Match[str], axis: int) -> str:

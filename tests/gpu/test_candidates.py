@@ -22,9 +22,15 @@ SAMPLES = 6
 """Candidates tried of each space, spread evenly over it; a sweep tries all."""
 
 SIZES = (
-    {"hidden_size": 63, "intermediate_size": 63, "rotary_dim": 6, "head_dim": 10},
-    {"hidden_size": 257, "intermediate_size": 257, "rotary_dim": 96, "head_dim": 128},
-    {"hidden_size": 4097, "intermediate_size": 5376, "rotary_dim": 192, "head_dim": 256},
+    {"hidden_size": 63, "intermediate_size": 63, "rotary_dim": 6, "head_dim": 10, "padding": 1},
+    {"hidden_size": 257, "intermediate_size": 257, "rotary_dim": 96, "head_dim": 128, "padding": 7},
+    {
+        "hidden_size": 4097,
+        "intermediate_size": 5376,
+        "rotary_dim": 192,
+        "head_dim": 256,
+        "padding": 50217,
+    },
 )
 INPUTS = ("normal", "cancellation", "mixed_exponents")
 
@@ -33,7 +39,18 @@ Programs = Mapping[tuple[str, ShapeKey, LaunchConfig], CompiledProgram]
 
 
 def shape_key(kernel: KernelSpec, dtype: str, sizes: dict[str, int]) -> ShapeKey:
-    return kernel.shape_key(dtype, {**sizes, "num_heads": 3, "num_key_heads": 1, "vocab_size": 40})
+    vocab_size = 40
+    if "padded_vocab_size" in kernel.structural_axes:
+        vocab_size += sizes["padding"] - 1
+    given = {
+        **sizes,
+        "num_heads": 3,
+        "num_key_heads": 1,
+        "vocab_size": vocab_size,
+        "padded_vocab_size": vocab_size + 1,
+        "num_shards": 2,
+    }
+    return kernel.shape_key(dtype, given)
 
 
 def chosen(kernel: KernelSpec, key: ShapeKey) -> tuple[LaunchConfig, ...]:

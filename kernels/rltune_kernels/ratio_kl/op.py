@@ -89,7 +89,7 @@ def ratio_kl(
         made = _ratio_kl_op(*inputs, scale, columns)
         return made[0], made[1]
     if needs_grad(logits):
-        result: tuple[torch.Tensor, torch.Tensor] = _RatioKL.apply(inputs, scale, columns, *inputs)  # type: ignore[no-untyped-call]
+        result: tuple[torch.Tensor, torch.Tensor] = _RatioKL.apply(scale, columns, *inputs)  # type: ignore[no-untyped-call]
         return result
     made = _forward(inputs, scale, columns)
     return made[0], made[1]
@@ -184,7 +184,7 @@ def _saved(inputs: Inputs, results: Results) -> Saved:
 class _RatioKL(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, inputs: Inputs, scale: float, columns: int, *_leaves: torch.Tensor
+        ctx: Any, scale: float, columns: int, *inputs: *Inputs
     ) -> tuple[torch.Tensor, torch.Tensor]:
         results = _forward(inputs, scale, columns)
         ctx.save_for_backward(*_saved(inputs, results))
@@ -195,7 +195,7 @@ class _RatioKL(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dratio: torch.Tensor, dkl: torch.Tensor) -> tuple[Any, ...]:
         dlogits = _backward(dratio, dkl, ctx.saved_tensors, *ctx.constants)
-        return None, None, None, dlogits, None, None, None, None
+        return None, None, dlogits, None, None, None, None
 
 
 @torch.library.custom_op("rltune::ratio_kl", mutates_args=())

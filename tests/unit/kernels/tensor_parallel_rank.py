@@ -29,6 +29,7 @@ def main() -> None:
     result = tensor_parallel_logprob(own, ids, vocab_size=VOCAB_SIZE)
     result.backward(slopes(ids))
     assert torch.equal(alone.view(torch.int32), result.detach().view(torch.int32))
+    assert own.grad is not None
     torch.save((result.detach().cpu(), own.grad.cpu()), f"{output}.{rank}")
     distributed.destroy_process_group()
 

@@ -17,8 +17,11 @@ from rltune.core.shapes import ShapeKey
 from rltune.errors import UsageError
 from rltune_kernels import OPERATORS, operator_specs
 from rltune_kernels._flat import prune
+from rltune_kernels._vocabulary import prune_lanes, prune_slope
 from rltune_kernels.embedding import reference as embedding_reference
 from rltune_kernels.embedding.candidates import prune_copy, prune_fold
+from rltune_kernels.logprob import reference as logprob_reference
+from rltune_kernels.logprob.candidates import num_columns, prune_merge
 from rltune_kernels.rms_norm.candidates import prune_columns, prune_rows, row_control
 from rltune_kernels.rope.candidates import cache_axes
 from rltune_kernels.rope.candidates import prune as prune_heads
@@ -33,6 +36,8 @@ SIZES = {
     "num_key_heads": 8,
     "head_dim": 128,
     "rotary_dim": 96,
+    "padded_vocab_size": 151936,
+    "num_shards": 2,
     "num_tokens": 65,
 }
 every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.kernel_id)
@@ -43,6 +48,7 @@ def keys(kernel: KernelSpec) -> list[ShapeKey]:
     for width in (1, 63, 128, 257, 4096, 5376, 16384):
         sizes = {**SIZES, "hidden_size": width, "intermediate_size": width}
         sizes |= {"head_dim": 3 * width, "rotary_dim": 2 * width}
+        sizes |= {"vocab_size": width, "padded_vocab_size": width + 8}
         made += [kernel.shape_key(dtype, sizes) for dtype in ("bf16", "fp32")]
     return made
 
@@ -101,10 +107,11 @@ def test_grid_covers_every_element(kernel: KernelSpec) -> None:
         axes = kernel.all_axes({**SIZES, "num_tokens": tokens})
         for config in (kernel.baseline(key), *kernel.candidates(key)):
             knobs = dict(config.knobs)
-            columns = knobs.get("BLOCK_N", knobs.get("BLOCK_H", 1))
+            columns = knobs.get("BLOCK_N", knobs.get("BLOCK_H", knobs.get("BLOCK_V", 1)))
+            width = SIZES["padded_vocab_size" if "BLOCK_V" in knobs else "hidden_size"]
             rows = knobs.get("ROWS", 1) * knobs.get("STEPS", 1) * knobs.get("BLOCK", 1)
             grid = kernel.grid(axes, config)
-            work = tokens * (SIZES["intermediate_size"] if "BLOCK" in knobs else 1)
+            work = tokens * dict(key.axes).get("intermediate_size", 1)
             if "num_heads" in dict(key.axes):
                 heads = (SIZES["num_heads"], SIZES["num_key_heads"])
                 work = rows * sum(-(-tokens * number // rows) for number in heads)
@@ -114,15 +121,18 @@ def test_grid_covers_every_element(kernel: KernelSpec) -> None:
                 grid, work = (1, grid[0], 1), 1
             assert grid[0] == -(-work // rows)
             if columns > 1:
-                assert (grid[1] - 1) * columns < SIZES["hidden_size"] <= grid[1] * columns
+                assert (grid[1] - 1) * columns < width <= grid[1] * columns
 
 
-def test_only_row_kernels_have_an_order_to_break() -> None:
+def test_kernels_that_add_up_rows_have_an_order_to_break() -> None:
     assert [kernel.kernel_id for kernel in KERNELS if kernel.control] == [
         "rms_norm/forward",
         "rms_norm/dx",
         "add_rms_norm/forward",
         "add_rms_norm/dx",
+        "logprob/forward",
+        "logprob/shard",
+        "ratio_kl/forward",
     ]
 
 
@@ -158,6 +168,46 @@ def test_pruned_configs_have_a_reason() -> None:
     heads = ShapeKey.of("bf16", {"num_heads": 32, "head_dim": 128, "rotary_dim": 96})
     assert "without a pair" in str(prune_heads(LaunchConfig.of(ROWS=1, num_warps=4), heads))
     assert "16 pairs" in str(prune_heads(LaunchConfig.of(ROWS=32, num_warps=2), heads))
+
+
+def test_pruned_configs_over_the_vocabulary_have_a_reason() -> None:
+    axes = {"vocab_size": 5000, "padded_vocab_size": 5000, "num_shards": 4}
+    shard = ShapeKey.of("bf16", axes)
+    assert "without a column" in str(
+        prune_lanes(LaunchConfig.of(LANES=128, STAGES=1, num_warps=16), shard)
+    )
+    assert "fewer steps" in str(
+        prune_lanes(LaunchConfig.of(LANES=128, STAGES=5, num_warps=2), shard)
+    )
+    whole = ShapeKey.of("fp32", {"vocab_size": 10**6, "padded_vocab_size": 10**6})
+    assert "second program" in str(
+        prune_lanes(LaunchConfig.of(LANES=128, STAGES=11, num_warps=2), whole)
+    )
+    narrow = ShapeKey.of("bf16", {"vocab_size": 9, "padded_vocab_size": 9})
+    assert "wider than the row" in str(
+        prune_slope(LaunchConfig.of(BLOCK_V=1024, num_warps=4), narrow)
+    )
+    assert "8-byte load" in str(prune_slope(LaunchConfig.of(BLOCK_V=512, num_warps=8), shard))
+    assert "registers" in str(prune_slope(LaunchConfig.of(BLOCK_V=8192, num_warps=2), shard))
+    assert "without a token" in str(prune_merge(LaunchConfig.of(BLOCK=32, num_warps=2)))
+    assert "four tokens" in str(prune_merge(LaunchConfig.of(BLOCK=512, num_warps=2)))
+
+
+def test_columns_of_a_merge_are_the_callers_and_no_constexpr() -> None:
+    assert num_columns({"num_shards": 4}) == {"shard_size": 1000, "vocab_size": 4000}
+    own = {"shard_size": 64, "vocab_size": 120}
+    assert num_columns({"num_shards": 2, **own}) == own
+
+
+def test_prepared_token_ids_hold_every_edge() -> None:
+    ids = torch.empty(2000, dtype=torch.int64)
+    logprob_reference.prepare_ids({"ids_ptr": ids}, {"vocab_size": 50}, 1)
+    assert {-100, -1, 0, 49, 50} <= set(ids.tolist())
+    parts = torch.empty((4, 3, 2000))
+    axes = {"vocab_size": 50, "num_shards": 4}
+    logprob_reference.prepare_parts({"ids_ptr": ids, "parts_ptr": parts}, axes, 1)
+    assert bool((parts[:, 2] <= parts[:, 0]).all())
+    assert {0.0} <= set(parts[-1, 1].tolist())
 
 
 def test_rows_of_the_caches_are_the_callers_and_no_constexpr() -> None:
@@ -233,7 +283,8 @@ def test_kernel_files_hold_kernels_alone(name: str) -> None:
         for node in tree.body
         if isinstance(node, ast.Import | ast.ImportFrom)
     }
-    assert imports <= {"triton", "triton.language", "rltune_kernels._math"}
+    helpers = {"rltune_kernels._math", "rltune_kernels._softmax"}
+    assert imports <= {"triton", "triton.language"} | helpers
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     assert functions
     for function in functions:

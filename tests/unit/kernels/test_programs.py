@@ -144,6 +144,7 @@ def test_pruned_row_configs_really_add_in_another_order(
 def test_fixed_launch_compiles_for_every_type(pool: CompilePool, kernel: KernelSpec) -> None:
     sizes = {"intermediate_size": 63, "hidden_size": 63, "vocab_size": 7}
     sizes |= {"num_heads": 3, "num_key_heads": 1, "head_dim": 31, "rotary_dim": 22}
+    sizes |= {"padded_vocab_size": 11, "num_shards": 4}
     for dtype in ("fp16", "fp32"):
         key = kernel.shape_key(dtype, sizes)
         (program,) = compiled(pool, kernel, key, (kernel.baseline(key),)).values()
@@ -159,3 +160,16 @@ def test_dw_kernels_leave_no_order_to_the_compiler(pool: CompilePool, name: str)
     space = kernel.candidates(key)
     for program in compiled(pool, kernel, key, (kernel.baseline(key), *space[::8])).values():
         assert program.reductions == ()
+
+
+@pytest.mark.parametrize("name", ["logprob/forward", "logprob/shard", "ratio_kl/forward"])
+def test_lane_kernels_leave_no_order_to_the_compiler(pool: CompilePool, name: str) -> None:
+    operator, kernel_name = name.split("/")
+    spec = next(item for item in operator_specs() if item.name == operator)
+    kernel = spec.kernel(kernel_name)
+    sizes = {"vocab_size": 4104, "padded_vocab_size": 4104, "num_shards": 2}
+    key = kernel.shape_key("bf16", sizes)
+    space = kernel.candidates(key)
+    for program in compiled(pool, kernel, key, (kernel.baseline(key), *space[::5])).values():
+        assert program.reductions == ()
+        assert program.global_scratch_bytes == 0

@@ -10,12 +10,19 @@ warpsPerCTA = [{row_warps}, {warps}], order = [1, 0]}}>
     ^bb0(%arg3: f32, %arg4: f32):
       %20 = {combine} %arg3, %arg4 : f32
       tt.reduce.return %20 : f32
-    }}) : (tensor<{rows}x4096xf32, #blocked>) -> tensor<{rows}xf32, #ttg.slice<{{dim = 1, parent = #blocked}}>>
+    }}) : (tensor<{rows}x{extent}xf32, #blocked>) -> tensor<{rows}xf32, #ttg.slice<{{dim = 1, parent = #blocked}}>>
 """
 
 
 def text(**changes):
-    fields = {"per_thread": 8, "row_warps": 1, "warps": 4, "rows": 1, "combine": "arith.addf"}
+    fields = {
+        "per_thread": 8,
+        "row_warps": 1,
+        "warps": 4,
+        "rows": 1,
+        "combine": "arith.addf",
+        "extent": 4096,
+    }
     return TTGIR.format(**{**fields, **changes})
 
 
@@ -48,3 +55,12 @@ def test_program_without_reductions_has_none():
 def test_layout_of_another_kind_stands_for_itself():
     other = text().replace("xf32, #blocked>) ->", "xf32, #linear>) ->")
     assert reductions(other) == ("4096xf32 #linear arith.addf",)
+
+
+def test_reductions_with_one_result_are_left_out():
+    """Two elements are added in no order but one, and the largest is the largest in any."""
+    assert reductions(text(extent=2)) == ()
+    assert reductions(text(combine="arith.maxnumf")) == ()
+    assert reductions(text(extent=3)) != ()
+    assert reductions(text(extent=2, combine="arith.subf")) != ()
+    assert reductions(text(extent=2).replace("tt.reduce", "tt.scan", 1)) != ()

@@ -1,0 +1,119 @@
+"""ratio_kl in the interpreter: accuracy, masks, infinities, batch invariance."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from rltune.errors import OperatorArgumentError
+from rltune_kernels.ratio_kl import ratio_kl
+from tests.unit.kernels import checks, ratio_kl_checks
+
+pytestmark = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="runs in the interpreter, without a CUDA device"
+)
+every_dtype = pytest.mark.parametrize("dtype", checks.DTYPES, ids=str)
+
+
+@every_dtype
+@pytest.mark.parametrize("vocab_size", [1, 17, 1025, 4104, 12289])
+def test_results_lie_near_fp64(dtype: torch.dtype, vocab_size: int) -> None:
+    for temperature in (1.0, 0.6):
+        ratio_kl_checks.check_accuracy(6, vocab_size, dtype, "cpu", temperature)
+
+
+@every_dtype
+def test_masked_rows_are_not_read(dtype: torch.dtype) -> None:
+    ratio_kl_checks.check_masked_rows(1025, dtype, "cpu")
+
+
+@every_dtype
+def test_infinite_distances_meet_no_zero(dtype: torch.dtype) -> None:
+    ratio_kl_checks.check_infinities(257, dtype, "cpu")
+
+
+@every_dtype
+def test_a_policy_is_at_ratio_1_to_itself(dtype: torch.dtype) -> None:
+    ratio_kl_checks.check_on_policy(1031, dtype, "cpu")
+
+
+@every_dtype
+def test_padding_is_not_read(dtype: torch.dtype) -> None:
+    ratio_kl_checks.check_padded_columns(1000, 1024, dtype, "cpu")
+
+
+@every_dtype
+def test_tokens_do_not_depend_on_their_batch(dtype: torch.dtype) -> None:
+    ratio_kl_checks.check_batches(1031, dtype, "cpu")
+
+
+@every_dtype
+def test_layouts_change_no_byte(dtype: torch.dtype) -> None:
+    ratio_kl_checks.check_layouts(1025, dtype, "cpu")
+
+
+def test_small_distances_do_not_cancel() -> None:
+    """kl of a reference a part in 1e5 away is d * d / 2, not the rounding of exp(d) - 1 - d."""
+    logits = torch.zeros(1, 64)
+    ref = logits.clone()
+    ref[0, 3] = 2e-5
+    ids, old = torch.tensor([3]), torch.zeros(1)
+    _, kl = ratio_kl(logits, ref, ids, old)
+    exact = torch.log_softmax(ref.double(), -1)[0, 3] - torch.log_softmax(logits.double(), -1)[0, 3]
+    assert float(kl) == pytest.approx(float(exact**2 / 2), rel=0.02)
+
+
+def test_shapes_and_zero_sizes() -> None:
+    logits = torch.ones((2, 0, 17), requires_grad=True)
+    ids, old = torch.empty((2, 0), dtype=torch.int64), torch.empty((2, 0))
+    ratio, kl = ratio_kl(logits, logits.detach(), ids, old)
+    assert ratio.shape == kl.shape == (2, 0)
+    (ratio.sum() + kl.sum()).backward()
+    assert logits.grad is not None
+    assert logits.grad.shape == logits.shape
+    own, ref, ids, old, mask = ratio_kl_checks.batch(6, 17, torch.float32, "cpu")
+    bytes_mask = ratio_kl(own, ref, ids, old, mask=mask.to(torch.uint8))
+    assert torch.equal(bytes_mask[0], ratio_kl(own, ref, ids, old, mask=mask)[0])
+    every = ratio_kl(own, ref, ids, old)[0]
+    assert torch.equal(every[mask], bytes_mask[0][mask])
+
+
+def test_registered_operators_pass_opcheck() -> None:
+    logits, ref, ids, old, mask = ratio_kl_checks.batch(5, 63, torch.float32, "cpu")
+    seen = mask.view(torch.uint8)
+    arguments = (logits.requires_grad_(), ref, ids, seen, old, 1.0, 63)
+    torch.library.opcheck(torch.ops.rltune.ratio_kl.default, arguments)
+    one = torch.ones(5)
+    saved = [logits.detach(), ids, seen, one, one, one, one]
+    backward = torch.ops.rltune.ratio_kl_backward.default
+    torch.library.opcheck(backward, (torch.randn(5), torch.randn(5), saved, 1.0, 63))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_compiled_call_is_one_graph(backend: str) -> None:
+    ratio_kl_checks.check_compiled("cpu", backend)
+
+
+ROWS, IDS, OLD = torch.ones(2, 3), torch.tensor([1, 1]), torch.zeros(2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "named"),
+    [
+        ((ROWS, torch.ones(2, 4), IDS, OLD), {}, "ref_logits: expected"),
+        ((ROWS, ROWS.half(), IDS, OLD), {}, "ref_logits: expected element type"),
+        ((ROWS, ROWS, OLD, OLD), {}, "ids: expected element type"),
+        ((ROWS, ROWS, IDS, OLD.half()), {}, "old_logprob: expected element type torch.float32"),
+        ((ROWS, ROWS, IDS, [0.0]), {}, "old_logprob: expected a tensor"),
+        ((ROWS, ROWS, IDS, OLD[:1]), {}, "old_logprob: expected the shape of ids"),
+        ((ROWS, ROWS, IDS, OLD), {"mask": OLD}, "mask: expected element type torch.bool"),
+        ((ROWS, ROWS, IDS, OLD), {"mask": IDS[:1] > 0}, "mask: expected the shape of ids"),
+        ((ROWS, ROWS, IDS, OLD), {"temperature": float("nan")}, "temperature: expected"),
+        ((ROWS, ROWS, IDS, OLD), {"vocab_size": 0}, "vocab_size: expected from 1 to 3, got 0"),
+    ],
+)
+def test_unfit_arguments_are_refused_by_name(
+    arguments: tuple[Any, ...], options: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(OperatorArgumentError, match=named):
+        ratio_kl(*arguments, **options)
