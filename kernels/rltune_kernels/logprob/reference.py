@@ -74,6 +74,7 @@ def prepare_parts(tensors: Mapping[str, torch.Tensor], axes: Axes, seed: int) ->
     if parts.shape[0] > 1:
         parts[-1, 0, ::11] = torch.finfo(torch.float32).min
         parts[-1, 1, ::11] = 0.0
+        parts[-1, 2, ::11] = torch.finfo(torch.float32).min
 
 
 def prepare_backward(tensors: Mapping[str, torch.Tensor], axes: Axes, seed: int) -> None:

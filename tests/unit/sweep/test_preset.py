@@ -88,7 +88,12 @@ def test_model_presets_hold_every_operator_at_one_to_four_ranks(
     name, intermediate_size, vocab_size
 ):
     """Of the published configs: 32 query and 8 key heads of 128, hidden size 4096."""
-    parts = plan_parts(load_preset(name), operator_specs())
+    specs = operator_specs()
+    parts = [
+        part
+        for preset in (name, f"{name}-losses")
+        for part in plan_parts(load_preset(preset), specs)
+    ]
     keys = {(part.kernel.operator, part.key) for part in parts}
     assert {operator for operator, _ in keys} == set(OPERATORS)
     for ranks in (1, 2, 4):
@@ -101,6 +106,13 @@ def test_model_presets_hold_every_operator_at_one_to_four_ranks(
             ("silu", ShapeKey.of("bf16", mlp)),
             ("swiglu", ShapeKey.of("bf16", mlp)),
         }
+        if ranks > 1:
+            columns = vocab_size // ranks
+            shard = {"vocab_size": columns, "padded_vocab_size": columns, "num_shards": ranks}
+            assert ("logprob", ShapeKey.of("bf16", shard)) in keys
+    whole = {"vocab_size": vocab_size, "padded_vocab_size": vocab_size}
+    for operator in ("logprob", "ratio_kl"):
+        assert (operator, ShapeKey.of("bf16", whole)) in keys
     for operator in ("rms_norm", "add_rms_norm"):
         assert (operator, ShapeKey.of("bf16", {"hidden_size": 4096})) in keys
 
