@@ -21,6 +21,7 @@ OPERATORS: Mapping[str, str] = {
     "add_rms_norm": "rltune_kernels.add_rms_norm",
     "embedding": "rltune_kernels.embedding",
     "rope": "rltune_kernels.rope",
+    "grpo_norm": "rltune_kernels.grpo_norm",
 }
 """Package of each operator, by operator name."""
 
