@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-import math
 from collections.abc import Mapping
 
 import torch
 
 from rltune.runtime.launcher import launch
+from rltune_kernels._arguments import check_mask, check_number, flat_mask, single
 from rltune_kernels._host import (
     check_device,
     check_elements,
@@ -19,7 +18,6 @@ from rltune_kernels._host import (
     needs_registered_op,
     refused,
 )
-from rltune_kernels._masks import check_mask, flat_mask
 from rltune_kernels.grpo_norm.candidates import MOST_LANES, group_bucket
 from rltune_kernels.grpo_norm.spec import DEFAULT_EPS, FORWARD
 
@@ -72,13 +70,11 @@ def grpo_norm(
         _check_offsets(rewards, group_offsets)
     if mask is not None:
         check_mask("grpo_norm", mask, rewards, "[..., group_size]")
-    single = ctypes.c_float(eps).value  # what a launch takes, in the interpreter too
-    if not (math.isfinite(single) and single >= 0):
-        raise refused("grpo_norm", "eps", "a finite number of at least 0", eps)
+    check_number("grpo_norm", "eps", eps)
     given = [item for item in (rewards, group_offsets, mask) if item is not None]
     call = _grpo_norm_op if needs_registered_op(*given) else _forward
     result: torch.Tensor = call(
-        rewards, group_offsets, mask, group_size or 0, single, bool(scale_by_std)
+        rewards, group_offsets, mask, group_size or 0, float(eps), bool(scale_by_std)
     )
     return result
 
@@ -104,7 +100,7 @@ def launch_forward(
         "num_offsets": len(offsets),
     }
     flags = sizes["has_mask"], sizes["scale_by_std"]
-    numbers = num_groups, num_rewards, group_size, *flags, eps
+    numbers = num_groups, num_rewards, group_size, *flags, single(eps)
     arguments = (rewards, mask, offsets, advantages, *numbers)
     launch(FORWARD, axes, dtype_name(rewards), arguments)
 

@@ -25,6 +25,7 @@ TORCH_DTYPES = {
     "fp32": torch.float32,
     "fp64": torch.float64,
     "i64": torch.int64,
+    "u8": torch.uint8,
 }
 SIZES = {
     "intermediate_size": 257,
@@ -34,6 +35,7 @@ SIZES = {
     "num_key_heads": 2,
     "head_dim": 128,
     "rotary_dim": 96,
+    "group_bucket": 1024,
 }
 
 

@@ -19,6 +19,8 @@ from rltune_kernels import OPERATORS, operator_specs
 from rltune_kernels._flat import prune
 from rltune_kernels.embedding import reference as embedding_reference
 from rltune_kernels.embedding.candidates import prune_copy, prune_fold
+from rltune_kernels.grpo_norm.candidates import group_bucket
+from rltune_kernels.grpo_norm.candidates import prune as prune_groups
 from rltune_kernels.rms_norm.candidates import prune_columns, prune_rows, row_control
 from rltune_kernels.rope.candidates import cache_axes
 from rltune_kernels.rope.candidates import prune as prune_heads
@@ -33,7 +35,7 @@ SIZES = {
     "num_key_heads": 8,
     "head_dim": 128,
     "rotary_dim": 96,
-    "num_tokens": 65,
+    "group_bucket": 1024,
 }
 every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.kernel_id)
 
@@ -42,7 +44,7 @@ def keys(kernel: KernelSpec) -> list[ShapeKey]:
     made = []
     for width in (1, 63, 128, 257, 4096, 5376, 16384):
         sizes = {**SIZES, "hidden_size": width, "intermediate_size": width}
-        sizes |= {"head_dim": 3 * width, "rotary_dim": 2 * width}
+        sizes |= {"head_dim": 3 * width, "rotary_dim": 2 * width, "group_bucket": width}
         made += [kernel.shape_key(dtype, sizes) for dtype in ("bf16", "fp32")]
     return made
 
@@ -82,7 +84,7 @@ def test_candidates_are_distinct_sane_and_without_the_baseline(kernel: KernelSpe
         for config in (fixed, *space):
             assert config.enable_fp_fusion is False
             assert config.num_stages == 1
-            axes = kernel.all_axes({**dict(key.axes), "num_tokens": 65})
+            axes = kernel.all_axes({**dict(key.axes), kernel.dynamic_axis: 65})
             assert min(kernel.grid(axes, config)) >= 1
             knobs = {name for name, _ in config.knobs}
             assert knobs <= set(kernel.constexprs(axes, key.dtype, config))
@@ -98,11 +100,12 @@ def test_grid_covers_every_element(kernel: KernelSpec) -> None:
     """The programs of any two configs cover the same work, the last one in part."""
     key = kernel.shape_key("bf16", SIZES)
     for tokens in (1, 64, 65, 2**19 + 1):
-        axes = kernel.all_axes({**SIZES, "num_tokens": tokens})
+        axes = kernel.all_axes({**SIZES, kernel.dynamic_axis: tokens})
         for config in (kernel.baseline(key), *kernel.candidates(key)):
             knobs = dict(config.knobs)
             columns = knobs.get("BLOCK_N", knobs.get("BLOCK_H", 1))
             rows = knobs.get("ROWS", 1) * knobs.get("STEPS", 1) * knobs.get("BLOCK", 1)
+            rows *= knobs.get("GROUPS", 1)
             grid = kernel.grid(axes, config)
             work = tokens * (SIZES["intermediate_size"] if "BLOCK" in knobs else 1)
             if "num_heads" in dict(key.axes):
@@ -117,13 +120,27 @@ def test_grid_covers_every_element(kernel: KernelSpec) -> None:
                 assert (grid[1] - 1) * columns < SIZES["hidden_size"] <= grid[1] * columns
 
 
-def test_only_row_kernels_have_an_order_to_break() -> None:
+def test_only_kernels_that_add_along_a_row_have_an_order_to_break() -> None:
     assert [kernel.kernel_id for kernel in KERNELS if kernel.control] == [
         "rms_norm/forward",
         "rms_norm/dx",
         "add_rms_norm/forward",
         "add_rms_norm/dx",
+        "grpo_norm/forward",
     ]
+
+
+def test_lanes_are_the_definition_and_the_control_alone_has_others() -> None:
+    forward = next(item for item in KERNELS if item.operator == "grpo_norm")
+    assert [group_bucket(size) for size in (1, 8, 9, 64, 65, 1024, 5000)] == [
+        *(8, 8, 16, 64, 128, 1024, 1024)
+    ]
+    for bucket, lanes in ((1, 8), (8, 8), (64, 64), (128, 128), (1024, 128)):
+        key = ShapeKey.of("fp32", {"group_bucket": bucket})
+        for config in (forward.baseline(key), *forward.candidates(key)):
+            assert config.knob("LANES") == lanes
+        assert forward.control is not None
+        assert forward.control(key).knob("LANES") == lanes // 4
 
 
 def test_a_row_with_one_class_has_no_control() -> None:
@@ -158,6 +175,7 @@ def test_pruned_configs_have_a_reason() -> None:
     heads = ShapeKey.of("bf16", {"num_heads": 32, "head_dim": 128, "rotary_dim": 96})
     assert "without a pair" in str(prune_heads(LaunchConfig.of(ROWS=1, num_warps=4), heads))
     assert "16 pairs" in str(prune_heads(LaunchConfig.of(ROWS=32, num_warps=2), heads))
+    assert "without a lane" in str(prune_groups(LaunchConfig.of(LANES=32, num_warps=2)))
 
 
 def test_rows_of_the_caches_are_the_callers_and_no_constexpr() -> None:
@@ -233,7 +251,8 @@ def test_kernel_files_hold_kernels_alone(name: str) -> None:
         for node in tree.body
         if isinstance(node, ast.Import | ast.ImportFrom)
     }
-    assert imports <= {"triton", "triton.language", "rltune_kernels._math"}
+    shared = {"rltune_kernels._math", "rltune_kernels._double"}
+    assert imports <= {"triton", "triton.language"} | shared
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     assert functions
     for function in functions:

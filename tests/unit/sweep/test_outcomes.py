@@ -167,3 +167,10 @@ def test_control_needs_another_layout_where_no_program_runs():
     same = control_records(made, None) | compiled(made, wrong=program("d"))
     with pytest.raises(BytesDifferError):
         check_control(made, same, runs_programs=False)
+
+
+def test_control_with_an_order_written_out_is_caught_by_bytes_where_no_program_runs():
+    made = part(WRONG)
+    found = {"kind": "bytes", "text": "y", "rows": 2}
+    same = control_records(made, found) | compiled(made, wrong=program("d"))
+    check_control(made, same, runs_programs=False)

@@ -1,11 +1,14 @@
-"""Host-side checks and layout of masks."""
+"""Host-side checks and forms of masks and numbers."""
 
 from __future__ import annotations
+
+import ctypes
 
 import torch
 
 from rltune_kernels._host import check_device, flat, refused
 
+_LARGEST_SINGLE = float.fromhex("0x1.fffffep127")
 _MASK_TYPES = (torch.bool, torch.uint8, torch.int32, torch.int64)
 
 
@@ -32,3 +35,18 @@ def flat_mask(mask: torch.Tensor) -> torch.Tensor:
         mask = mask != 0
     mask = flat(mask)
     return mask if mask.dtype == torch.uint8 else mask.view(torch.uint8)
+
+
+def check_number(operator: str, name: str, value: float) -> None:
+    """Check that a number is one that fp32 holds, and not negative.
+
+    Raises:
+        OperatorArgumentError: it is not.
+    """
+    if not 0 <= value <= _LARGEST_SINGLE:
+        raise refused(operator, name, "a finite number of at least 0", value)
+
+
+def single(value: float) -> float:
+    """A number as a launch takes it, rounded to fp32; the interpreter would not round it."""
+    return ctypes.c_float(value).value
