@@ -22,6 +22,7 @@ OPERATORS: Mapping[str, str] = {
     "embedding": "rltune_kernels.embedding",
     "rope": "rltune_kernels.rope",
     "grpo_norm": "rltune_kernels.grpo_norm",
+    "grpo_loss": "rltune_kernels.grpo_loss",
 }
 """Package of each operator, by operator name."""
 

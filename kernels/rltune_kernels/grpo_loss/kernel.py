@@ -144,7 +144,7 @@ def _grpo_loss_fold_kernel(
             b_kl += tl.load(partial_ptr + o_partial + 1, mask=m_sequence, other=0.0) / b_weight
             b_count += tl.where(aggregation == 1, tl.minimum(b_tokens, 1.0), b_tokens)
     b_count = fold_lanes(b_count, LANES, HALVINGS)  # [1]
-    b_all = (num_sequences * max_length).to(tl.float64)
+    b_all = tl.full([1], 1.0, tl.float64) * num_sequences * max_length
     b_divisor = tl.where(aggregation == 2, b_all, tl.maximum(b_count, 1.0))
     b_policy = fold_lanes(b_policy, LANES, HALVINGS) / b_divisor
     b_kl = fold_lanes(b_kl, LANES, HALVINGS) / b_divisor

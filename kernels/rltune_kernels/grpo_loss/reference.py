@@ -89,6 +89,14 @@ def prepare_forward(tensors: Mapping[str, torch.Tensor], _axes: Axes, seed: int)
     _fill_mask(tensors["mask_ptr"], seed)
 
 
+def prepare_fold(tensors: Mapping[str, torch.Tensor], axes: Axes, seed: int) -> None:
+    """Give the sums of ``partial_ptr`` all places of fp64, and the numbers of tokens."""
+    partial = tensors["partial_ptr"]
+    partial[:, :2] *= 1.0 / 3.0
+    generator = torch.Generator(partial.device).manual_seed(seed)
+    partial[:, 2].random_(0, axes["sequence_length"] + 1, generator=generator)
+
+
 def prepare_backward(tensors: Mapping[str, torch.Tensor], _axes: Axes, seed: int) -> None:
     """Fill ``mask_ptr`` and what a forward and an upstream gradient would have left."""
     mask = tensors["mask_ptr"]

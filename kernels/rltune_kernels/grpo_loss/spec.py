@@ -34,7 +34,7 @@ fp32, mask u8 of the same shape; advantages [num_advantages] fp32; partial [num_
 fp64: sums of surrogate and kl and number of tokens; totals [3] fp64: policy_loss, kl and
 1 / divisor; loss, policy_loss, kl and dloss [] fp32; all contiguous. ``forward`` writes
 partial, ``fold`` totals and the three results, ``backward`` dlogprob.
-Limits: sequences below 2**31 and up to 2**24 tokens long; offsets are 64-bit. ratio's bounds
+Limits: sequences below 2**31 and up to 2**23 tokens long; offsets are 64-bit. ratio's bounds
 and beta are fp32. A gradient in bf16 or fp16 is rounded to fp32 first.
 Source: Z. Shao et al., "DeepSeekMath", arXiv:2402.03300; token mean and two clips from Q. Yu
 et al., "DAPO", arXiv:2503.14476; the constant from Z. Liu et al., "Understanding R1-Zero-Like
@@ -69,7 +69,7 @@ AGGREGATIONS = ("token_mean", "sequence_mean", "constant")
 DEFAULT_CLIP = 0.2
 """How far a ratio may leave 1 on either side if the caller says nothing."""
 
-MAX_LENGTH = 2**24
+MAX_LENGTH = 2**23
 """Longest sequence: programs along the second axis of a grid number at most 65535."""
 
 _TOKENS = ("num_sequences", "sequence_length")
@@ -121,6 +121,7 @@ FOLD = KernelSpec(
     phase="forward",
     jit="rltune_kernels.grpo_loss.kernel:_grpo_loss_fold_kernel",
     binder="rltune_kernels.grpo_loss.op:launch_fold",
+    prepare="rltune_kernels.grpo_loss.reference:prepare_fold",
     structural_axes=("length_bucket",),
     dynamic_axis="num_sequences",
     arguments=(
