@@ -21,7 +21,11 @@ DTYPES = ("bf16", "fp16", "fp32")
 SAMPLES = 6
 """Candidates tried of each space, spread evenly over it; a sweep tries all."""
 
-BUCKETS = ({"group_bucket": 8}, {"group_bucket": 64}, {"group_bucket": 1024})
+BUCKETS = (
+    {"group_bucket": 8, "length_bucket": 128},
+    {"group_bucket": 64, "length_bucket": 512},
+    {"group_bucket": 1024, "length_bucket": 1024},
+)
 SIZES = (
     {"hidden_size": 63, "intermediate_size": 63, "rotary_dim": 6, "head_dim": 10, **BUCKETS[0]},
     {"hidden_size": 257, "intermediate_size": 257, "rotary_dim": 96, "head_dim": 128, **BUCKETS[1]},

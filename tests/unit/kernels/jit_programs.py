@@ -36,6 +36,7 @@ SIZES = {
     "head_dim": 128,
     "rotary_dim": 96,
     "group_bucket": 1024,
+    "length_bucket": 8192,
 }
 
 

@@ -19,6 +19,7 @@ from rltune_kernels import OPERATORS, operator_specs
 from rltune_kernels._flat import prune
 from rltune_kernels.embedding import reference as embedding_reference
 from rltune_kernels.embedding.candidates import prune_copy, prune_fold
+from rltune_kernels.grpo_loss.candidates import length_bucket, prune_tokens
 from rltune_kernels.grpo_norm.candidates import group_bucket
 from rltune_kernels.grpo_norm.candidates import prune as prune_groups
 from rltune_kernels.rms_norm.candidates import prune_columns, prune_rows, row_control
@@ -36,6 +37,7 @@ SIZES = {
     "head_dim": 128,
     "rotary_dim": 96,
     "group_bucket": 1024,
+    "length_bucket": 8192,
 }
 every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.kernel_id)
 
@@ -45,6 +47,7 @@ def keys(kernel: KernelSpec) -> list[ShapeKey]:
     for width in (1, 63, 128, 257, 4096, 5376, 16384):
         sizes = {**SIZES, "hidden_size": width, "intermediate_size": width}
         sizes |= {"head_dim": 3 * width, "rotary_dim": 2 * width, "group_bucket": width}
+        sizes |= {"length_bucket": width}
         made += [kernel.shape_key(dtype, sizes) for dtype in ("bf16", "fp32")]
     return made
 
@@ -115,9 +118,14 @@ def test_grid_covers_every_element(kernel: KernelSpec) -> None:
                 work = axes["num_blocks"]
             elif kernel.name == "dw_fold":
                 grid, work = (1, grid[0], 1), 1
+            elif kernel.kernel_id == "grpo_loss/fold":
+                work = 1
             assert grid[0] == -(-work // rows)
             if columns > 1:
                 assert (grid[1] - 1) * columns < SIZES["hidden_size"] <= grid[1] * columns
+            if "BLOCK_T" in knobs:
+                block, length = knobs["BLOCK_T"], SIZES["length_bucket"] - 1
+                assert (grid[1] - 1) * block < length <= grid[1] * block
 
 
 def test_only_kernels_that_add_along_a_row_have_an_order_to_break() -> None:
@@ -127,6 +135,8 @@ def test_only_kernels_that_add_along_a_row_have_an_order_to_break() -> None:
         "add_rms_norm/forward",
         "add_rms_norm/dx",
         "grpo_norm/forward",
+        "grpo_loss/forward",
+        "grpo_loss/fold",
     ]
 
 
@@ -141,6 +151,14 @@ def test_lanes_are_the_definition_and_the_control_alone_has_others() -> None:
             assert config.knob("LANES") == lanes
         assert forward.control is not None
         assert forward.control(key).knob("LANES") == lanes // 4
+    assert [length_bucket(size) for size in (1, 128, 129, 8192, 10**6)] == [
+        *(128, 128, 256, 8192, 65536)
+    ]
+    for kernel in (item for item in KERNELS if item.kernel_id.startswith("grpo_loss/")):
+        for key in keys(kernel) if kernel.control else ():
+            assert kernel.baseline(key).knob("LANES") == 128
+            assert {item.knob("LANES") for item in kernel.candidates(key)} == {128}
+            assert kernel.control(key).knob("LANES") == 32
 
 
 def test_a_row_with_one_class_has_no_control() -> None:
@@ -175,6 +193,10 @@ def test_pruned_configs_have_a_reason() -> None:
     heads = ShapeKey.of("bf16", {"num_heads": 32, "head_dim": 128, "rotary_dim": 96})
     assert "without a pair" in str(prune_heads(LaunchConfig.of(ROWS=1, num_warps=4), heads))
     assert "16 pairs" in str(prune_heads(LaunchConfig.of(ROWS=32, num_warps=2), heads))
+    tokens = ShapeKey.of("bf16", {"length_bucket": 1024})
+    for block, warps, reason in ((2048, 4, "wider"), (256, 16, "without"), (1024, 1, "fp64")):
+        config = LaunchConfig.of(BLOCK_T=block, num_warps=warps)
+        assert reason in str(prune_tokens(config, tokens))
     assert "without a lane" in str(prune_groups(LaunchConfig.of(LANES=32, num_warps=2)))
 
 

@@ -63,9 +63,8 @@ def test_gradient_at_ties_and_bounds_is_that_of_torch() -> None:
         made = replace(one(0.0, advantage), rule=tight)
         assert float(made.run()[3]) == -advantage
         grpo_loss_checks.check_accuracy(made)
-    for log_ratio, advantage, slope in ((1.0, 2.0, 0), (-1.0, -2.0, 0), (1.0, -2.0, 1), (-1, 2, 1)):
+    for log_ratio, advantage, slope in ((1.0, 2.0, 0), (-1.0, -2.0, 0), (1.0, -2.0, 1), (-1.0, 2.0, 1)):
         assert bool(one(log_ratio, advantage).run()[3].any()) == bool(slope)
-    assert not any(checks.raw(one(1.0, 2.0).run()[3]))
 
 
 @every_aggregation
@@ -196,7 +195,7 @@ def test_sequences_are_as_if_alone() -> None:
 
 
 def test_sums_are_folds_of_lanes() -> None:
-    grpo_loss_checks.check_order(150, 300, "cpu")
+    grpo_loss_checks.check_order(131, 260, "cpu")
 
 
 def test_candidates_give_the_bytes_of_the_fixed_launch() -> None:

@@ -144,7 +144,7 @@ def test_pruned_row_configs_really_add_in_another_order(
 def test_fixed_launch_compiles_for_every_type(pool: CompilePool, kernel: KernelSpec) -> None:
     sizes = {"intermediate_size": 63, "hidden_size": 63, "vocab_size": 7}
     sizes |= {"num_heads": 3, "num_key_heads": 1, "head_dim": 31, "rotary_dim": 22}
-    sizes |= {"group_bucket": 8}
+    sizes |= {"group_bucket": 8, "length_bucket": 128}
     for dtype in ("fp16", "fp32"):
         key = kernel.shape_key(dtype, sizes)
         (program,) = compiled(pool, kernel, key, (kernel.baseline(key),)).values()
@@ -156,6 +156,8 @@ WRITTEN_OUT = {
     "rms_norm/dw_partial": ShapeKey.of("bf16", {"hidden_size": 128}),
     "rms_norm/dw_fold": ShapeKey.of("bf16", {"hidden_size": 128}),
     "grpo_norm/forward": ShapeKey.of("fp32", {"group_bucket": 1024}),
+    "grpo_loss/forward": ShapeKey.of("fp32", {"length_bucket": 1024}),
+    "grpo_loss/fold": ShapeKey.of("fp32", {"length_bucket": 128}),
 }
 
 
