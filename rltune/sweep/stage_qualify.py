@@ -34,7 +34,7 @@ def qualify_candidates(bench: Bench, worker: WorkerProcess) -> None:
         (part, case, variant)
         for part in bench.plan.parts
         for case in part.qualification
-        for variant in (VARIANTS if part.control else VARIANTS[:1])
+        for variant in outcomes.variants(part)
     ]
     bench.observer.stage("qualify", len(cases))
     live: dict[str, list[str]] = {}

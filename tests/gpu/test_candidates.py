@@ -29,7 +29,13 @@ BUCKETS = (
 SIZES = (
     {"hidden_size": 63, "intermediate_size": 63, "rotary_dim": 6, "head_dim": 10, **BUCKETS[0]},
     {"hidden_size": 257, "intermediate_size": 257, "rotary_dim": 96, "head_dim": 128, **BUCKETS[1]},
-    {"hidden_size": 4097, "intermediate_size": 5376, "rotary_dim": 192, "head_dim": 256, **BUCKETS[2]},
+    {
+        "hidden_size": 4097,
+        "intermediate_size": 5376,
+        "rotary_dim": 192,
+        "head_dim": 256,
+        **BUCKETS[2],
+    },
 )
 INPUTS = ("normal", "cancellation", "mixed_exponents")
 

@@ -13,6 +13,10 @@ _MASKED_PERIOD = 8
 """One token in about this many is masked, beside the padding on the right."""
 
 
+_EXPONENTS = 30
+"""Sums to fold are spread over twice this many powers of two, which exposes their order."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rule:
     """The choices of a call; numbers are rounded to fp32 first, as a launch takes them."""
@@ -90,10 +94,13 @@ def prepare_forward(tensors: Mapping[str, torch.Tensor], _axes: Axes, seed: int)
 
 
 def prepare_fold(tensors: Mapping[str, torch.Tensor], axes: Axes, seed: int) -> None:
-    """Give the sums of ``partial_ptr`` all places of fp64, and the numbers of tokens."""
+    """Give the sums of ``partial_ptr`` all places of fp64 and many sizes, and fill the counts."""
     partial = tensors["partial_ptr"]
-    partial[:, :2] *= 1.0 / 3.0
     generator = torch.Generator(partial.device).manual_seed(seed)
+    sizes = torch.randint(
+        -_EXPONENTS, _EXPONENTS, partial.shape, generator=generator, device=partial.device
+    )
+    partial.copy_(torch.ldexp(partial / 3.0, sizes))
     partial[:, 2].random_(0, axes["sequence_length"] + 1, generator=generator)
 
 

@@ -233,8 +233,6 @@ def check_norm_compiled(device: str, backend: str) -> None:
     compiled: Any = torch.compile(grpo_norm, fullgraph=True, backend=backend)
     for some in (None, mask):
         got = compiled(rewards, group_offsets=offsets, mask=some)
-        assert checks.raw(got) == checks.raw(
-            grpo_norm(rewards, group_offsets=offsets, mask=some)
-        )
+        assert checks.raw(got) == checks.raw(grpo_norm(rewards, group_offsets=offsets, mask=some))
         got = compiled(rewards, group_size=4, mask=some)
         assert checks.raw(got) == checks.raw(grpo_norm(rewards, group_size=4, mask=some))

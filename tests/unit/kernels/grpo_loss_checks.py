@@ -38,9 +38,7 @@ class Case:
         return {"ref_logprob": self.ref_logprob, **rule}
 
     def call(self, logprob: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        return grpo_loss(
-            logprob, self.old_logprob, self.advantages, self.mask, **self.options()
-        )
+        return grpo_loss(logprob, self.old_logprob, self.advantages, self.mask, **self.options())
 
     def run(self) -> tuple[torch.Tensor, ...]:
         """(loss, policy_loss, kl, dlogprob)."""
@@ -92,9 +90,7 @@ def cases(num_sequences: int, length: int, device: str) -> Iterator[Case]:
     """Every average, advantages of both shapes, with a reference policy and without."""
     for aggregation in AGGREGATIONS:
         for per_token in (False, True):
-            made = case(
-                num_sequences, length, device, per_token=per_token, aggregation=aggregation
-            )
+            made = case(num_sequences, length, device, per_token=per_token, aggregation=aggregation)
             yield made
             yield replace(made, ref_logprob=None, rule=replace(made.rule, beta=0.0))
 
@@ -126,8 +122,9 @@ def _magnitudes(made: Case) -> tuple[torch.Tensor, ...]:
     ratio = torch.exp(logprob - made.old_logprob.double())
     unclipped = replace(made.rule, clip_low=1.0, clip_high=1e30)
     rest = (made.mask, made.ref_logprob, unclipped)
-    loss, policy, kl = reference.forward(logprob, made.old_logprob, -advantages.abs().expand(
-        valid.shape), *rest)
+    loss, policy, kl = reference.forward(
+        logprob, made.old_logprob, -advantages.abs().expand(valid.shape), *rest
+    )
     slopes = (ratio * advantages.double()).abs()
     if made.ref_logprob is not None:
         slopes += made.rule.beta * torch.expm1(made.ref_logprob.double() - logprob).abs()
@@ -186,9 +183,7 @@ def check_padding(made: Case) -> None:
 
 def partials(made: Case, config: LaunchConfig | None = None) -> torch.Tensor:
     """What one launch of ``forward`` writes."""
-    tokens = Tokens.of(
-        made.logprob, made.old_logprob, made.advantages, made.mask, made.ref_logprob
-    )
+    tokens = Tokens.of(made.logprob, made.old_logprob, made.advantages, made.mask, made.ref_logprob)
     axes = tokens.axes()
     partial = torch.full((len(made.logprob), 3), NAN, dtype=torch.float64)
     partial = partial.to(made.logprob.device)
@@ -291,9 +286,7 @@ def _gradient(
     made: Case, axes: dict[str, int], partial: Any, totals: Any, config: LaunchConfig
 ) -> torch.Tensor:
     out = torch.full(made.logprob.shape, NAN, dtype=torch.float64, device=partial.device)
-    tokens = Tokens.of(
-        made.logprob, made.old_logprob, made.advantages, made.mask, made.ref_logprob
-    )
+    tokens = Tokens.of(made.logprob, made.old_logprob, made.advantages, made.mask, made.ref_logprob)
     dloss = torch.ones((), device=partial.device)
     layout = axes["sequence_length"], axes["advantage_row"], axes["advantage_token"], 1
     arguments = (*tokens.pointers(), partial, totals, dloss, out, *layout, 1, *BOUNDS, 0.25)

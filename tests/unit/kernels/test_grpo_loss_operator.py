@@ -22,9 +22,7 @@ pytestmark = pytest.mark.skipif(
 every_aggregation = pytest.mark.parametrize("aggregation", AGGREGATIONS)
 
 
-def one(
-    log_ratio: float, advantage: float, gap: float | None = None, beta: float = 0.5
-) -> Case:
+def one(log_ratio: float, advantage: float, gap: float | None = None, beta: float = 0.5) -> Case:
     """A single token."""
     return Case(
         logprob=torch.tensor([[log_ratio]]),
@@ -63,7 +61,12 @@ def test_gradient_at_ties_and_bounds_is_that_of_torch() -> None:
         made = replace(one(0.0, advantage), rule=tight)
         assert float(made.run()[3]) == -advantage
         grpo_loss_checks.check_accuracy(made)
-    for log_ratio, advantage, slope in ((1.0, 2.0, 0), (-1.0, -2.0, 0), (1.0, -2.0, 1), (-1.0, 2.0, 1)):
+    for log_ratio, advantage, slope in (
+        (1.0, 2.0, 0),
+        (-1.0, -2.0, 0),
+        (1.0, -2.0, 1),
+        (-1.0, 2.0, 1),
+    ):
         assert bool(one(log_ratio, advantage).run()[3].any()) == bool(slope)
 
 
@@ -137,7 +140,9 @@ def test_two_clips_are_apart() -> None:
         assert float(made.run()[0]) == -grpo_checks.single(advantage * bound)
 
 
-@pytest.mark.parametrize("gap", [2.0**-3, -(2.0**-3), 2.0**-14, -(2.0**-14), 2.0**-40, 0.2499, 0.2501, -0.25])
+@pytest.mark.parametrize(
+    "gap", [2.0**-3, -(2.0**-3), 2.0**-14, -(2.0**-14), 2.0**-40, 0.2499, 0.2501, -0.25]
+)
 def test_divergence_of_near_policies_cancels_nothing(gap: float) -> None:
     made = one(0.0, 0.0, gap)
     exact = Fraction(float(made.ref_logprob))  # type: ignore[arg-type]
@@ -264,7 +269,9 @@ def test_prepared_inputs_depend_on_the_seed_alone_and_hold_every_edge() -> None:
             "dloss_ptr": torch.empty(()),
         }
         reference.prepare_backward(tensors, axes, seed)
-        assert torch.equal(tensors["partial_ptr"][:, 2], (tensors["mask_ptr"] != 0).sum(-1).double())
+        assert torch.equal(
+            tensors["partial_ptr"][:, 2], (tensors["mask_ptr"] != 0).sum(-1).double()
+        )
         made.append(tensors["mask_ptr"])
         reference.prepare_forward(tensors, axes, seed)
         assert torch.equal(made[-1], tensors["mask_ptr"])
@@ -281,7 +288,9 @@ def test_registered_operators_pass_opcheck() -> None:
     leaf = made.logprob.requires_grad_()
     rest = (made.old_logprob, made.advantages, made.mask)
     choices = (0.2, 0.28, 0.25, 1, 1)
-    torch.library.opcheck(torch.ops.rltune.grpo_loss.default, (leaf, *rest, leaf.detach(), *choices))
+    torch.library.opcheck(
+        torch.ops.rltune.grpo_loss.default, (leaf, *rest, leaf.detach(), *choices)
+    )
     bare = (leaf.detach().bfloat16(), *rest, None, 0.2, 0.2, 0.0, 2, 7)
     torch.library.opcheck(torch.ops.rltune.grpo_loss.default, bare)
     kept = (torch.ones(3, 3, dtype=torch.float64), torch.ones(3, dtype=torch.float64))
@@ -323,7 +332,11 @@ MANY = torch.empty(2**31, 1, device="meta")
         ((L, L, A, None), {}, "mask: expected a tensor"),
         ((L, L, A, M), {"ref_logprob": L[:1]}, r"ref_logprob: .* of \(2, 3\), got \(1, 3\)"),
         ((L, L, A, M), {"ref_logprob": GRAD}, "ref_logprob: expected a tensor without requires"),
-        ((L, L, A, M), {"beta": 0.1}, "ref_logprob: expected a tensor where beta is not 0, got None"),
+        (
+            (L, L, A, M),
+            {"beta": 0.1},
+            "ref_logprob: expected a tensor where beta is not 0, got None",
+        ),
         ((L, L, A, M), {"ref_logprob": L, "beta": -0.1}, "beta: expected a finite number of at"),
         ((L, L, A, M), {"clip_low": 1.5}, "clip_low: expected a number from 0 to 1, got 1.5"),
         ((L, L, A, M), {"clip_low": NAN}, "clip_low: expected a number from 0 to 1, got nan"),
@@ -334,7 +347,11 @@ MANY = torch.empty(2**31, 1, device="meta")
             {"aggregation": "mean"},
             "aggregation: expected token_mean or sequence_mean or constant, got mean",
         ),
-        ((L, L, A, M), {"aggregation": "constant"}, "max_length: expected an integer where .* None"),
+        (
+            (L, L, A, M),
+            {"aggregation": "constant"},
+            "max_length: expected an integer where .* None",
+        ),
         ((L, L, A, M), {"aggregation": "constant", "max_length": 0}, "1 to 2147483647, got 0"),
         ((L, L, A, M), {"aggregation": "constant", "max_length": True}, "an integer .* got True"),
     ],

@@ -210,7 +210,11 @@ SIX, TWO_BY_THREE, OFFSETS = torch.ones(6), torch.ones(2, 3), torch.tensor([0, 2
         (SIX, {"group_offsets": [0, 6]}, r"group_offsets: expected a tensor \[num_groups"),
         (SIX, {"group_offsets": OFFSETS.float()}, "group_offsets: expected element type"),
         (SIX, {"group_offsets": OFFSETS[:0]}, r"group_offsets: expected shape \[num_groups \+ 1\]"),
-        (SIX, {"group_offsets": OFFSETS[None]}, r"expected shape \[num_groups \+ 1\], got \(1, 3\)"),
+        (
+            SIX,
+            {"group_offsets": OFFSETS[None]},
+            r"expected shape \[num_groups \+ 1\], got \(1, 3\)",
+        ),
         (SIX, {"group_offsets": OFFSETS.to("meta")}, "group_offsets: expected device cpu"),
         (TWO_BY_THREE, {"group_offsets": OFFSETS}, r"\[num_rewards\] beside group_offsets"),
         (SIX, {"group_size": 3, "mask": [1] * 6}, "mask: expected a tensor"),

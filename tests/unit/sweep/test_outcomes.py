@@ -1,8 +1,11 @@
 """Verdicts on candidates from journal records alone."""
 
+from dataclasses import replace
+
 import pytest
 
 from rltune.core.launch import LaunchConfig
+from rltune.core.operator import Tensor
 from rltune.core.shapes import ShapeKey, TokenRange
 from rltune.errors import BytesDifferError
 from rltune.sweep import outcomes
@@ -159,6 +162,21 @@ def test_control_that_bytes_do_not_reject_fails_the_sweep():
     assert (result.rejected_cases, result.flipped_rows, result.rows) == (2, 4, 6)
     with pytest.raises(BytesDifferError, match="planted wrong candidate"):
         check_control(made, control_records(made, None), runs_programs=True)
+
+
+def test_a_kernel_that_rounds_no_output_of_the_element_type_is_its_own_witness():
+    made = part(WRONG)
+    assert outcomes.variants(made) == ("program", "witness")
+    assert outcomes.variants(part()) == ("program",)
+    outputs = {"io": "fp32", "acc": "fp64"}
+    arguments = tuple(
+        replace(item, dtype=outputs.get(item.dtype, item.dtype))
+        if isinstance(item, Tensor) and item.role == "out"
+        else item
+        for item in made.kernel.arguments
+    )
+    fixed = replace(made, kernel=replace(made.kernel, arguments=arguments))
+    assert outcomes.variants(fixed) == ("program",)
 
 
 def test_control_needs_another_layout_where_no_program_runs():
