@@ -1,5 +1,4 @@
 """What kernels share whose arithmetic is fp64 whatever the type of their elements."""
-# ruff: noqa: SIM108 - Triton takes a branch at compile time where its types differ
 
 import triton
 import triton.language as tl

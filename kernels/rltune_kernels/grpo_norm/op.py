@@ -146,15 +146,19 @@ def _forward(
     eps: float,
     scale_by_std: bool,  # noqa: FBT001 - a registered operator's argument
 ) -> torch.Tensor:
-    ragged = group_offsets is not None
-    num_groups = len(group_offsets) - 1 if ragged else rewards.numel() // group_size
-    # what lies in no group is written by none
-    make = torch.zeros if ragged else torch.empty
-    advantages = make(rewards.shape, dtype=torch.float32, device=rewards.device)
+    advantages = torch.empty(rewards.shape, dtype=torch.float32, device=rewards.device)
+    if group_offsets is None:
+        num_groups = rewards.numel() // group_size
+    else:
+        num_groups = len(group_offsets) - 1
+        advantages.zero_()  # what lies in no group is written by none
     if not (num_groups and rewards.numel()):
         return advantages
     wide = flat(rewards if rewards.dtype == torch.float32 else rewards.float())
-    offsets = flat_integers(group_offsets) if ragged else wide.new_empty(0, dtype=torch.int64)
+    if group_offsets is None:
+        offsets = wide.new_empty(0, dtype=torch.int64)  # unread
+    else:
+        offsets = flat_integers(group_offsets)
     flags = wide.view(torch.uint8) if mask is None else flat_mask(mask)  # unread where no mask
     sizes = {
         "num_groups": num_groups,

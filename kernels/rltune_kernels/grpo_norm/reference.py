@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import torch
 
@@ -27,10 +28,10 @@ def forward(
     advantages = rewards.new_zeros(rewards.shape, dtype=torch.float64)
     eps = float(torch.tensor(eps, dtype=torch.float32))
     offsets = group_offsets.tolist()
-    for start, end in zip(offsets[:-1], offsets[1:], strict=True):
+    for start, end in pairwise(offsets):
         group = rewards[start:end].double()
         counts = (mask[start:end] != 0) & ~group.isnan()
-        if int(counts.sum()) < 2:  # noqa: PLR2004 - one has no deviation
+        if int(counts.sum()) < 2:
             continue
         centred = group[counts] - group[counts].mean()
         if scale_by_std and centred.any():

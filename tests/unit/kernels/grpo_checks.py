@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -30,17 +32,17 @@ def exact_advantages(
     values: Sequence[float], eps: float = DEFAULT_EPS, *, scale_by_std: bool = True
 ) -> list[float]:
     """Advantages of one group by rational arithmetic and a root of 60 digits; NaN is left out."""
-    counted = [Fraction(value) for value in values if value == value]
+    counted = [Fraction(value) for value in values if not math.isnan(value)]
     if len(counted) < 2:
         return [0.0] * len(values)
-    mean = sum(counted) / len(counted)
-    variance = sum((value - mean) ** 2 for value in counted) / (len(counted) - 1)
+    mean = sum(counted, Fraction()) / len(counted)
+    variance = sum(((value - mean) ** 2 for value in counted), Fraction()) / (len(counted) - 1)
     with localcontext() as context:
         context.prec = 60
         root = (Decimal(variance.numerator) / Decimal(variance.denominator)).sqrt()
         scale = Fraction(root) + Fraction(single(eps)) if scale_by_std else Fraction(1)
     return [
-        0.0 if value != value or not variance else float((Fraction(value) - mean) / scale)
+        0.0 if math.isnan(value) or not variance else float((Fraction(value) - mean) / scale)
         for value in values
     ]
 
@@ -180,7 +182,7 @@ def check_norm_order(sizes: Sequence[int], device: str) -> None:
     bucket = group_bucket(max(sizes))
     centred = norm_witness(rewards, offsets, bucket, scale_by_std=False).cpu()
     values, bounds = rewards.double().cpu(), offsets.tolist()
-    for start, end in zip(bounds[:-1], bounds[1:], strict=True):
+    for start, end in pairwise(bounds):
         group = values[start:end]
         mean = folded(group) / (end - start)
         assert checks.raw(centred[start:end]) == checks.raw(group - mean)

@@ -167,13 +167,11 @@ def check_padding(made: Case) -> None:
                 return value
             return functional.pad(value, (0, extra), value=content)
 
-        longer = Case(
-            *(padded(getattr(made, name), NAN) for name in ("logprob", "old_logprob")),
-            padded(made.advantages, NAN),
-            padded(made.mask, 0.0),
-            padded(made.ref_logprob, NAN),
-            made.rule,
-            made.dloss,
+        names = ("logprob", "old_logprob", "advantages", "ref_logprob")
+        longer = replace(
+            made,
+            **{name: padded(getattr(made, name), NAN) for name in names},
+            mask=padded(made.mask, 0.0),
         )
         got = longer.run()
         assert raw_all(got[:3]) == raw_all(expected[:3]), extra

@@ -88,7 +88,7 @@ def test_padding_changes_no_byte(aggregation: str, per_token: bool) -> None:
 def test_sequences_without_tokens_are_left_out(aggregation: str) -> None:
     made = case(4, 150, "cpu", aggregation=aggregation)
     loss = made.run()
-    some = {
+    some: dict[str, Any] = {
         name: torch.cat((value, torch.full_like(value, NAN) if name != "mask" else value & False))
         for name in ("logprob", "old_logprob", "advantages", "mask", "ref_logprob")
         if (value := getattr(made, name)) is not None
@@ -229,6 +229,7 @@ def test_gradient_is_that_of_the_loss_alone() -> None:
     assert not policy_loss.requires_grad
     assert not kl.requires_grad
     (loss * 2 + policy_loss + kl).backward()
+    assert leaf.grad is not None
     assert checks.raw(leaf.grad) == checks.raw(replace(made, dloss=2.0).run()[3])
 
 
