@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -93,6 +94,87 @@ def cases(num_sequences: int, length: int, device: str) -> Iterator[Case]:
             made = case(num_sequences, length, device, per_token=per_token, aggregation=aggregation)
             yield made
             yield replace(made, ref_logprob=None, rule=replace(made.rule, beta=0.0))
+
+
+def one(
+    log_ratio: float, advantage: float, device: str, gap: float | None = None, beta: float = 0.5
+) -> Case:
+    """A single token, with a reference policy if it has a gap from one."""
+    logprob = torch.tensor([[log_ratio]], device=device)
+    return Case(
+        logprob=logprob,
+        old_logprob=torch.zeros_like(logprob),
+        advantages=torch.tensor([advantage], device=device),
+        mask=torch.tensor([[True]], device=device),
+        ref_logprob=None if gap is None else logprob + gap,
+        rule=Rule(beta=0.0 if gap is None else beta),
+        dloss=1.0,
+    )
+
+
+def check_ties(device: str) -> None:
+    """Bounds of 1 make a ratio of 1 a tie and a bound; beyond bounds one side has a slope."""
+    for advantage in (2.0, -2.0):
+        tight = Rule(clip_low=0.0, clip_high=0.0)
+        made = replace(one(0.0, advantage, device), rule=tight)
+        assert float(made.run()[3]) == -advantage
+        check_accuracy(made)
+    for log_ratio, advantage in ((1.0, 2.0), (-1.0, -2.0)):
+        assert not one(log_ratio, advantage, device).run()[3].any()
+        check_accuracy(one(log_ratio, -advantage, device))
+
+
+def check_near_policies(device: str) -> None:
+    """The divergence and its slope are exact to half an ulp, however small the gap."""
+    for gap in (2.0**-3, -(2.0**-3), 2.0**-14, -(2.0**-14), 2.0**-40, 0.2499, 0.2501, -0.25):
+        made = one(0.0, 0.0, device, gap)
+        exact = Fraction(single(gap))
+        series, term = Fraction(0), exact
+        for order in range(2, 30):
+            term = term * exact / order
+            series += term
+        *_, kl, dlogprob = made.run()
+        right = torch.tensor([float(series), float(-(series + exact) / 2)], dtype=torch.float64)
+        got = torch.stack((kl, dlogprob.view(()))).cpu()
+        assert checks.ulp_error(got, right) <= 0.5001, gap
+    assert not any(checks.raw(one(-3.0, 1.0, device, 0.0).run()[2].view(1)))
+
+
+def check_far_policies(gap: float, device: str) -> None:
+    """An infinite divergence is no NaN, and without a weight it is no part of the loss."""
+    made = one(0.0, 1.0, device, gap)
+    loss, policy_loss, kl, dlogprob = made.run()
+    assert (float(loss), float(policy_loss), float(kl)) == (INF, -1.0, INF)
+    assert not dlogprob.isnan().any()
+    loss, _, kl, dlogprob = one(0.0, 1.0, device, gap, beta=0.0).run()
+    assert (float(loss), float(kl), float(dlogprob)) == (-1.0, INF, -1.0)
+    nowhere = torch.full_like(made.logprob, -INF)
+    lost = replace(made, logprob=nowhere, ref_logprob=torch.zeros_like(nowhere))
+    assert float(lost.run()[2]) == INF
+
+
+def check_infinite_ratio(device: str) -> None:
+    """Times no advantage it is no loss; else clipped above, and infinite below, as torch has it."""
+    loss, *_, dlogprob = one(5000.0, 0.0, device).run()
+    assert not any(checks.raw(loss.view(1)))
+    assert float(dlogprob) == 0.0
+    assert float(one(5000.0, 1.0, device).run()[0]) == -single(1.2)
+    assert float(one(5000.0, -1.0, device).run()[0]) == INF
+
+
+def check_nan(name: str, device: str) -> None:
+    """NaN in a token that counts reaches the loss, and of the gradient that token's alone."""
+    made = case(3, 140, device, per_token=True)
+    made = replace(made, mask=torch.ones_like(made.mask))
+    finite = made.run()
+    value = getattr(made, name).clone()
+    value[1, 130] = NAN
+    got = replace(made, **{name: value}).run()
+    assert got[0].isnan()
+    assert got[3][1, 130].isnan()
+    others = torch.ones_like(made.mask)
+    others[1, 130] = False
+    assert checks.raw(got[3][others]) == checks.raw(finite[3][others])
 
 
 def check_accuracy(made: Case) -> None:

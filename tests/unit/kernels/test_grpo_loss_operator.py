@@ -1,7 +1,6 @@
 """grpo_loss in the interpreter: accuracy, masks, padding, sequences alone, order, edges."""
 
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -14,25 +13,12 @@ from rltune_kernels.grpo_loss.spec import AGGREGATIONS
 from rltune_kernels.grpo_norm import grpo_norm
 from tests.unit.kernels import checks, grpo_checks, grpo_loss_checks
 from tests.unit.kernels.grpo_checks import INF, NAN
-from tests.unit.kernels.grpo_loss_checks import Case, case
+from tests.unit.kernels.grpo_loss_checks import case
 
 pytestmark = pytest.mark.skipif(
     torch.cuda.is_available(), reason="runs in the interpreter, without a CUDA device"
 )
 every_aggregation = pytest.mark.parametrize("aggregation", AGGREGATIONS)
-
-
-def one(log_ratio: float, advantage: float, gap: float | None = None, beta: float = 0.5) -> Case:
-    """A single token."""
-    return Case(
-        logprob=torch.tensor([[log_ratio]]),
-        old_logprob=torch.tensor([[0.0]]),
-        advantages=torch.tensor([advantage]),
-        mask=torch.tensor([[True]]),
-        ref_logprob=None if gap is None else torch.tensor([[log_ratio + gap]]),
-        rule=Rule(beta=0.0 if gap is None else beta),
-        dloss=1.0,
-    )
 
 
 def test_results_and_gradient_agree_with_fp64() -> None:
@@ -52,22 +38,6 @@ def test_other_element_types_agree_with_fp64(dtype: torch.dtype) -> None:
 def test_short_sequences_agree_with_fp64(length: int) -> None:
     made = replace(case(2, length, "cpu"), mask=torch.ones(2, length, dtype=torch.bool))
     grpo_loss_checks.check_accuracy(made)
-
-
-def test_gradient_at_ties_and_bounds_is_that_of_torch() -> None:
-    """ratio 1 with bounds of 1 is a tie and a bound; beyond them one side alone has a slope."""
-    tight = Rule(clip_low=0.0, clip_high=0.0)
-    for advantage in (2.0, -2.0):
-        made = replace(one(0.0, advantage), rule=tight)
-        assert float(made.run()[3]) == -advantage
-        grpo_loss_checks.check_accuracy(made)
-    for log_ratio, advantage, slope in (
-        (1.0, 2.0, 0),
-        (-1.0, -2.0, 0),
-        (1.0, -2.0, 1),
-        (-1.0, 2.0, 1),
-    ):
-        assert bool(one(log_ratio, advantage).run()[3].any()) == bool(slope)
 
 
 @every_aggregation
@@ -135,63 +105,31 @@ def test_averages_are_the_named_ones() -> None:
 
 def test_two_clips_are_apart() -> None:
     for log_ratio, advantage, bound in ((1.0, 1.0, 1.28), (-1.0, -1.0, 0.9)):
-        made = one(log_ratio, advantage)
+        made = grpo_loss_checks.one(log_ratio, advantage, "cpu")
         made = replace(made, rule=Rule(clip_low=0.1, clip_high=0.28))
         assert float(made.run()[0]) == -grpo_checks.single(advantage * bound)
 
 
-@pytest.mark.parametrize(
-    "gap", [2.0**-3, -(2.0**-3), 2.0**-14, -(2.0**-14), 2.0**-40, 0.2499, 0.2501, -0.25]
-)
-def test_divergence_of_near_policies_cancels_nothing(gap: float) -> None:
-    made = one(0.0, 0.0, gap)
-    exact = Fraction(float(made.ref_logprob))  # type: ignore[arg-type]
-    series, term = Fraction(0), exact
-    for order in range(2, 30):
-        term = term * exact / order
-        series += term
-    assert checks.ulp_error(made.run()[2], torch.tensor(float(series)).double()) <= 0.5001
-    slope = torch.tensor(float(-(series + exact) / 2)).double()
-    assert checks.ulp_error(made.run()[3], slope.view(1, 1)) <= 0.5001
+def test_gradient_at_ties_and_bounds_is_that_of_torch() -> None:
+    grpo_loss_checks.check_ties("cpu")
 
 
-def test_equal_policies_diverge_by_nothing() -> None:
-    assert not any(checks.raw(one(-3.0, 1.0, 0.0).run()[2].view(1)))
+def test_divergence_of_near_policies_cancels_nothing() -> None:
+    grpo_loss_checks.check_near_policies("cpu")
 
 
 @pytest.mark.parametrize("gap", [1000.0, 1e30, -INF])
 def test_far_policies_diverge_by_infinity_and_not_by_nan(gap: float) -> None:
-    made = one(0.0, 1.0, gap)
-    loss, policy_loss, kl, dlogprob = made.run()
-    assert (float(loss), float(policy_loss), float(kl)) == (INF, -1.0, INF)
-    assert not dlogprob.isnan().any()
-    loss, _, kl, dlogprob = one(0.0, 1.0, gap, beta=0.0).run()
-    assert (float(loss), float(kl), float(dlogprob)) == (-1.0, INF, -1.0)
-    lost = replace(made, logprob=torch.tensor([[-INF]]), ref_logprob=torch.tensor([[0.0]]))
-    assert float(lost.run()[2]) == INF
+    grpo_loss_checks.check_far_policies(gap, "cpu")
 
 
 def test_without_advantage_an_infinite_ratio_is_no_loss() -> None:
-    loss, *_, dlogprob = one(5000.0, 0.0).run()
-    assert not any(checks.raw(loss.view(1)))
-    assert float(dlogprob) == 0.0
-    assert float(one(5000.0, 1.0).run()[0]) == -grpo_checks.single(1.2)
-    assert float(one(5000.0, -1.0).run()[0]) == INF
+    grpo_loss_checks.check_infinite_ratio("cpu")
 
 
 @pytest.mark.parametrize("name", ["logprob", "old_logprob", "advantages", "ref_logprob"])
 def test_nan_in_a_token_that_counts_reaches_the_loss(name: str) -> None:
-    made = case(3, 140, "cpu", per_token=True)
-    made = replace(made, mask=torch.ones(3, 140, dtype=torch.bool))
-    finite = made.run()
-    value = getattr(made, name).clone()
-    value[1, 130] = NAN
-    got = replace(made, **{name: value}).run()
-    assert got[0].isnan()
-    assert got[3][1, 130].isnan()
-    other = torch.ones(3, 140, dtype=torch.bool)
-    other[1, 130] = False
-    assert checks.raw(got[3][other]) == checks.raw(finite[3][other])
+    grpo_loss_checks.check_nan(name, "cpu")
 
 
 def test_sequences_are_as_if_alone() -> None:
