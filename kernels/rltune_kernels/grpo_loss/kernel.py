@@ -207,10 +207,9 @@ def _grpo_loss_bwd_kernel(
         ratio_high,
     )
     b_slope = tl.where(m_plain, b_plain, 0.0) * -1.0
-    m_ref = m_valid & (has_ref != 0)
+    m_ref = m_valid & (has_ref != 0)  # 0 for a beta of 0 too, which an infinity would make NaN
     b_gap = tl.where(m_ref, load_double(ref_ptr, o_flat, m_ref) - b_logprob, 0.0)
-    b_pull = tl.fma(_divergence_parts(b_gap)[1], beta * -1.0, b_slope)
-    b_slope = tl.where(beta != 0.0, b_pull, b_slope)
+    b_slope = tl.fma(_divergence_parts(b_gap)[1], beta * -1.0, b_slope)
     b_tokens = tl.maximum(tl.load(partial_ptr + i_sequence * 3 + 2), 1.0)
     b_weight = tl.load(totals_ptr + 2) / tl.where(aggregation == 1, b_tokens, 1.0)
     b_weight = b_weight * tl.load(dloss_ptr).to(tl.float64)

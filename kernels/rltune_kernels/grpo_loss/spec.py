@@ -28,7 +28,8 @@ Axes: ``num_sequences`` (dynamic); ``length_bucket`` (structural), a size class 
 launch and no byte: the next power of two, from 128 to 65536, of ``sequence_length``, which is
 passed at run time, as are ``aggregation``, ``max_length``, ``has_ref`` and the strides
 ``advantage_row`` and ``advantage_token``: 1 and 0 for an advantage a sequence,
-sequence_length and 1 for one a token.
+sequence_length and 1 for one a token. ``has_ref`` is 0 without ref, and in ``backward`` also for
+a beta of 0.
 Tensors: logprob, dlogprob [num_sequences, sequence_length] of the element type; old and ref
 fp32, mask u8 of the same shape; advantages [num_advantages] fp32; partial [num_sequences, 3]
 fp64: sums of surrogate and kl and number of tokens; totals [3] fp64: policy_loss, kl and

@@ -126,7 +126,8 @@ def check_ties(device: str) -> None:
 
 def check_near_policies(device: str) -> None:
     """The divergence and its slope are exact to half an ulp, however small the gap."""
-    for gap in (2.0**-3, -(2.0**-3), 2.0**-14, -(2.0**-14), 2.0**-40, 0.2499, 0.2501, -0.25):
+    small = (2.0**-3, 2.0**-14, 2.0**-40, 0.2499, 0.25, 0.2501)
+    for gap in (*small, *(-item for item in small), 0.9, 0.95, 0.99, -0.9, -0.95, -0.99):
         made = one(0.0, 0.0, device, gap)
         exact = Fraction(single(gap))
         series, term = Fraction(0), exact
