@@ -23,6 +23,8 @@ OPERATORS: Mapping[str, str] = {
     "rope": "rltune_kernels.rope",
     "logprob": "rltune_kernels.logprob",
     "ratio_kl": "rltune_kernels.ratio_kl",
+    "grpo_norm": "rltune_kernels.grpo_norm",
+    "grpo_loss": "rltune_kernels.grpo_loss",
 }
 """Package of each operator, by operator name."""
 

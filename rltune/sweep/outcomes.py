@@ -169,6 +169,15 @@ NOT_COMPARED_OUTCOME = "not compared"
 VARIANTS: tuple[Variant, ...] = ("program", "witness")
 
 
+def variants(part: KernelPlan) -> tuple[Variant, ...]:
+    """What is compiled and compared: of a kernel with a control, its witness too.
+
+    A kernel that rounds no output of the element type is its own witness.
+    """
+    has_witness = part.control is not None and part.kernel.witness() != part.kernel
+    return VARIANTS if has_witness else VARIANTS[:1]
+
+
 def judge(part: KernelPlan, candidate_id: str, records: Records) -> Qualified | Rejected:
     """The verdict on a candidate once every case is done. Nothing compared is a rejection."""
     rejection = first_rejection(part, candidate_id, records)

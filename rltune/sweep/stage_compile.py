@@ -8,13 +8,12 @@ from rltune.errors import BaselineError, EnvironmentUnfitError
 from rltune.sweep.bench import Bench
 from rltune.sweep.events import Observer
 from rltune.sweep.outcomes import (
-    VARIANTS,
     Dropped,
     Records,
-    Variant,
     compile_key,
     launch_key,
     triage,
+    variants,
 )
 from rltune.sweep.plan import KernelPlan
 from rltune.sweep.programs import (
@@ -62,8 +61,7 @@ def compile_programs(bench: Bench, *, triton: str) -> None:
 def _wanted(bench: Bench) -> dict[CompileRequest, str]:
     wanted: dict[CompileRequest, str] = {}
     for part in bench.plan.parts:
-        variants: tuple[Variant, ...] = VARIANTS if part.control else ("program",)
-        for variant in variants:
+        for variant in variants(part):
             kernel = part.kernel if variant == "program" else part.kernel.witness()
             for launch_id, config in part.launches.items():
                 request = CompileRequest(

@@ -34,7 +34,7 @@ def qualify_candidates(bench: Bench, worker: WorkerProcess) -> None:
         (part, case, variant)
         for part in bench.plan.parts
         for case in part.qualification
-        for variant in (VARIANTS if part.control else VARIANTS[:1])
+        for variant in outcomes.variants(part)
     ]
     bench.observer.stage("qualify", len(cases))
     live: dict[str, list[str]] = {}
@@ -119,25 +119,24 @@ def _remove_rejected(
 def check_control(part: KernelPlan, records: outcomes.Records, *, runs_programs: bool) -> None:
     """Make sure that the planted wrong candidate of a kernel was caught.
 
-    Where the device runs the compiled programs, bytes must have caught it. The
-    interpreter ignores warps, so there its reduction layout must differ.
+    Bytes must have caught it. The interpreter ignores warps, so there a reduction
+    layout that differs counts too.
 
     Raises:
         BytesDifferError: it was not caught: qualification of this kernel proves nothing.
     """
     if part.control is None:
         return
-    if runs_programs:
-        caught = any(
-            outcomes.control_result(part, records, variant).rejected_cases for variant in VARIANTS
-        )
-    else:
+    caught = any(
+        outcomes.control_result(part, records, variant).rejected_cases for variant in VARIANTS
+    )
+    if not runs_programs:
         control_id, baseline_id = part.control.candidate_id, part.baseline.candidate_id
         layouts = [
             records["compile", compile_key(part, item, "program")].get("reductions")
             for item in (control_id, baseline_id)
         ]
-        caught = layouts[0] != layouts[1]
+        caught = caught or layouts[0] != layouts[1]
     if not caught:
         raise BytesDifferError(
             f"{part.plan_id}: expected the planted wrong candidate "

@@ -16,7 +16,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PRESETS = sorted(path.name for path in (ROOT / "presets").glob("*.toml"))
-OPERATORS = ["silu", "swiglu", "rms_norm", "add_rms_norm", "embedding", "rope"]
+OPERATORS = [
+    *("silu", "swiglu", "rms_norm", "add_rms_norm", "embedding", "rope"),
+    *("grpo_norm", "grpo_loss"),
+]
 
 pytestmark = pytest.mark.slow
 

@@ -21,15 +21,35 @@ DTYPES = ("bf16", "fp16", "fp32")
 SAMPLES = 6
 """Candidates tried of each space, spread evenly over it; a sweep tries all."""
 
+BUCKETS = (
+    {"group_bucket": 8, "length_bucket": 128},
+    {"group_bucket": 64, "length_bucket": 512},
+    {"group_bucket": 1024, "length_bucket": 1024},
+)
 SIZES = (
-    {"hidden_size": 63, "intermediate_size": 63, "rotary_dim": 6, "head_dim": 10, "padding": 1},
-    {"hidden_size": 257, "intermediate_size": 257, "rotary_dim": 96, "head_dim": 128, "padding": 7},
+    {
+        "hidden_size": 63,
+        "intermediate_size": 63,
+        "rotary_dim": 6,
+        "head_dim": 10,
+        "padding": 1,
+        **BUCKETS[0],
+    },
+    {
+        "hidden_size": 257,
+        "intermediate_size": 257,
+        "rotary_dim": 96,
+        "head_dim": 128,
+        "padding": 7,
+        **BUCKETS[1],
+    },
     {
         "hidden_size": 4097,
         "intermediate_size": 5376,
         "rotary_dim": 192,
         "head_dim": 256,
         "padding": 50217,
+        **BUCKETS[2],
     },
 )
 INPUTS = ("normal", "cancellation", "mixed_exponents")
@@ -87,7 +107,8 @@ def test_candidates_give_the_bytes_of_the_fixed_launch(
 ) -> None:
     """As unrounded witnesses, and over three steps of every loop."""
     key = shape_key(kernel, dtype, sizes)
-    axes = {**dict(key.axes), "num_tokens": 6200 if kernel.name == "dw_fold" else 261}
+    count = 6200 if kernel.name == "dw_fold" else 261
+    axes = {**dict(key.axes), kernel.dynamic_axis: count}
     witness = kernel.witness()
     launches = [
         launch(witness, key, config, programs[kernel.kernel_id, key, config])

@@ -37,6 +37,8 @@ SIZES = {
     "rotary_dim": 96,
     "padded_vocab_size": 1024,
     "num_shards": 2,
+    "group_bucket": 1024,
+    "length_bucket": 8192,
 }
 
 

@@ -22,6 +22,9 @@ from rltune_kernels.embedding import reference as embedding_reference
 from rltune_kernels.embedding.candidates import prune_copy, prune_fold
 from rltune_kernels.logprob import reference as logprob_reference
 from rltune_kernels.logprob.candidates import num_columns, prune_merge
+from rltune_kernels.grpo_loss.candidates import length_bucket, prune_tokens
+from rltune_kernels.grpo_norm.candidates import group_bucket
+from rltune_kernels.grpo_norm.candidates import prune as prune_groups
 from rltune_kernels.rms_norm.candidates import prune_columns, prune_rows, row_control
 from rltune_kernels.rope.candidates import cache_axes
 from rltune_kernels.rope.candidates import prune as prune_heads
@@ -38,7 +41,8 @@ SIZES = {
     "rotary_dim": 96,
     "padded_vocab_size": 151936,
     "num_shards": 2,
-    "num_tokens": 65,
+    "group_bucket": 1024,
+    "length_bucket": 8192,
 }
 every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.kernel_id)
 
@@ -47,7 +51,8 @@ def keys(kernel: KernelSpec) -> list[ShapeKey]:
     made = []
     for width in (1, 63, 128, 257, 4096, 5376, 16384):
         sizes = {**SIZES, "hidden_size": width, "intermediate_size": width}
-        sizes |= {"head_dim": 3 * width, "rotary_dim": 2 * width}
+        sizes |= {"head_dim": 3 * width, "rotary_dim": 2 * width, "group_bucket": width}
+        sizes |= {"length_bucket": width}
         sizes |= {"vocab_size": width, "padded_vocab_size": width + 8}
         made += [kernel.shape_key(dtype, sizes) for dtype in ("bf16", "fp32")]
     return made
@@ -88,7 +93,7 @@ def test_candidates_are_distinct_sane_and_without_the_baseline(kernel: KernelSpe
         for config in (fixed, *space):
             assert config.enable_fp_fusion is False
             assert config.num_stages == 1
-            axes = kernel.all_axes({**dict(key.axes), "num_tokens": 65})
+            axes = kernel.all_axes({**dict(key.axes), kernel.dynamic_axis: 65})
             assert min(kernel.grid(axes, config)) >= 1
             knobs = {name for name, _ in config.knobs}
             assert knobs <= set(kernel.constexprs(axes, key.dtype, config))
@@ -104,12 +109,13 @@ def test_grid_covers_every_element(kernel: KernelSpec) -> None:
     """The programs of any two configs cover the same work, the last one in part."""
     key = kernel.shape_key("bf16", SIZES)
     for tokens in (1, 64, 65, 2**19 + 1):
-        axes = kernel.all_axes({**SIZES, "num_tokens": tokens})
+        axes = kernel.all_axes({**SIZES, kernel.dynamic_axis: tokens})
         for config in (kernel.baseline(key), *kernel.candidates(key)):
             knobs = dict(config.knobs)
             columns = knobs.get("BLOCK_N", knobs.get("BLOCK_H", knobs.get("BLOCK_V", 1)))
             width = SIZES["padded_vocab_size" if "BLOCK_V" in knobs else "hidden_size"]
             rows = knobs.get("ROWS", 1) * knobs.get("STEPS", 1) * knobs.get("BLOCK", 1)
+            rows *= knobs.get("GROUPS", 1)
             grid = kernel.grid(axes, config)
             work = tokens * dict(key.axes).get("intermediate_size", 1)
             if "num_heads" in dict(key.axes):
@@ -119,9 +125,14 @@ def test_grid_covers_every_element(kernel: KernelSpec) -> None:
                 work = axes["num_blocks"]
             elif kernel.name == "dw_fold":
                 grid, work = (1, grid[0], 1), 1
+            elif kernel.kernel_id == "grpo_loss/fold":
+                work = 1
             assert grid[0] == -(-work // rows)
             if columns > 1:
                 assert (grid[1] - 1) * columns < width <= grid[1] * columns
+            if "BLOCK_T" in knobs:
+                block, length = knobs["BLOCK_T"], SIZES["length_bucket"] - 1
+                assert (grid[1] - 1) * block < length <= grid[1] * block
 
 
 def test_kernels_that_add_up_rows_have_an_order_to_break() -> None:
@@ -133,7 +144,33 @@ def test_kernels_that_add_up_rows_have_an_order_to_break() -> None:
         "logprob/forward",
         "logprob/shard",
         "ratio_kl/forward",
+        "grpo_norm/forward",
+        "grpo_loss/forward",
+        "grpo_loss/fold",
     ]
+
+
+def test_lanes_are_the_definition_and_the_control_alone_has_others() -> None:
+    forward = next(item for item in KERNELS if item.operator == "grpo_norm")
+    assert [group_bucket(size) for size in (1, 8, 9, 64, 65, 1024, 5000)] == [
+        *(8, 8, 16, 64, 128, 1024, 1024)
+    ]
+    for bucket, lanes in ((1, 8), (8, 8), (64, 64), (128, 128), (1024, 128)):
+        key = ShapeKey.of("fp32", {"group_bucket": bucket})
+        for config in (forward.baseline(key), *forward.candidates(key)):
+            assert config.knob("LANES") == lanes
+        assert forward.control is not None
+        assert forward.control(key).knob("LANES") == lanes // 4
+    assert [length_bucket(size) for size in (1, 128, 129, 8192, 10**6)] == [
+        *(128, 128, 256, 8192, 65536)
+    ]
+    for kernel in (item for item in KERNELS if item.kernel_id.startswith("grpo_loss/")):
+        if kernel.control is None:
+            continue
+        for key in keys(kernel):
+            assert kernel.baseline(key).knob("LANES") == 128
+            assert {item.knob("LANES") for item in kernel.candidates(key)} == {128}
+            assert kernel.control(key).knob("LANES") == 32
 
 
 def test_a_row_with_one_class_has_no_control() -> None:
@@ -168,6 +205,11 @@ def test_pruned_configs_have_a_reason() -> None:
     heads = ShapeKey.of("bf16", {"num_heads": 32, "head_dim": 128, "rotary_dim": 96})
     assert "without a pair" in str(prune_heads(LaunchConfig.of(ROWS=1, num_warps=4), heads))
     assert "16 pairs" in str(prune_heads(LaunchConfig.of(ROWS=32, num_warps=2), heads))
+    tokens = ShapeKey.of("bf16", {"length_bucket": 1024})
+    for block, warps, reason in ((2048, 4, "wider"), (256, 16, "without"), (1024, 1, "fp64")):
+        config = LaunchConfig.of(BLOCK_T=block, num_warps=warps)
+        assert reason in str(prune_tokens(config, tokens))
+    assert "without a lane" in str(prune_groups(LaunchConfig.of(LANES=32, num_warps=2)))
 
 
 def test_pruned_configs_over_the_vocabulary_have_a_reason() -> None:
@@ -285,6 +327,8 @@ def test_kernel_files_hold_kernels_alone(name: str) -> None:
     }
     helpers = {"rltune_kernels._math", "rltune_kernels._softmax"}
     assert imports <= {"triton", "triton.language"} | helpers
+    shared = {"rltune_kernels._math", "rltune_kernels._double"}
+    assert imports <= {"triton", "triton.language"} | shared
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     assert functions
     for function in functions:

@@ -145,6 +145,7 @@ def test_fixed_launch_compiles_for_every_type(pool: CompilePool, kernel: KernelS
     sizes = {"intermediate_size": 63, "hidden_size": 63, "vocab_size": 7}
     sizes |= {"num_heads": 3, "num_key_heads": 1, "head_dim": 31, "rotary_dim": 22}
     sizes |= {"padded_vocab_size": 11, "num_shards": 4}
+    sizes |= {"group_bucket": 8, "length_bucket": 128}
     for dtype in ("fp16", "fp32"):
         key = kernel.shape_key(dtype, sizes)
         (program,) = compiled(pool, kernel, key, (kernel.baseline(key),)).values()
@@ -152,13 +153,27 @@ def test_fixed_launch_compiles_for_every_type(pool: CompilePool, kernel: KernelS
         assert program.num_ctas == 1
 
 
-@pytest.mark.parametrize("name", ["dw_partial", "dw_fold"])
-def test_dw_kernels_leave_no_order_to_the_compiler(pool: CompilePool, name: str) -> None:
-    spec = next(item for item in operator_specs() if item.name == "rms_norm")
-    kernel = spec.kernel(name)
-    key = ShapeKey.of("bf16", {"hidden_size": 128})
+WRITTEN_OUT = {
+    "rms_norm/dw_partial": ShapeKey.of("bf16", {"hidden_size": 128}),
+    "rms_norm/dw_fold": ShapeKey.of("bf16", {"hidden_size": 128}),
+    "grpo_norm/forward": ShapeKey.of("fp32", {"group_bucket": 1024}),
+    "grpo_loss/forward": ShapeKey.of("fp32", {"length_bucket": 1024}),
+    "grpo_loss/fold": ShapeKey.of("fp32", {"length_bucket": 128}),
+}
+
+
+@pytest.mark.parametrize("name", list(WRITTEN_OUT))
+def test_an_order_that_is_written_out_is_none_of_the_compilers(
+    pool: CompilePool, name: str
+) -> None:
+    kernel = next(k for spec in operator_specs() for k in spec.kernels if k.kernel_id == name)
+    key = WRITTEN_OUT[name]
     space = kernel.candidates(key)
-    for program in compiled(pool, kernel, key, (kernel.baseline(key), *space[::8])).values():
+    every = space if len(space) < 20 else space[::8]
+    programs = [*compiled(pool, kernel, key, (kernel.baseline(key), *every)).values()]
+    if kernel.control:
+        programs += compiled(pool, kernel.witness(), key, (kernel.baseline(key), *every)).values()
+    for program in programs:
         assert program.reductions == ()
 
 

@@ -1,8 +1,11 @@
 """Verdicts on candidates from journal records alone."""
 
+from dataclasses import replace
+
 import pytest
 
 from rltune.core.launch import LaunchConfig
+from rltune.core.operator import Tensor
 from rltune.core.shapes import ShapeKey, TokenRange
 from rltune.errors import BytesDifferError
 from rltune.sweep import outcomes
@@ -161,9 +164,31 @@ def test_control_that_bytes_do_not_reject_fails_the_sweep():
         check_control(made, control_records(made, None), runs_programs=True)
 
 
+def test_a_kernel_that_rounds_no_output_of_the_element_type_is_its_own_witness():
+    made = part(WRONG)
+    assert outcomes.variants(made) == ("program", "witness")
+    assert outcomes.variants(part()) == ("program",)
+    outputs = {"io": "fp32", "acc": "fp64"}
+    arguments = tuple(
+        replace(item, dtype=outputs.get(item.dtype, item.dtype))
+        if isinstance(item, Tensor) and item.role == "out"
+        else item
+        for item in made.kernel.arguments
+    )
+    fixed = replace(made, kernel=replace(made.kernel, arguments=arguments))
+    assert outcomes.variants(fixed) == ("program",)
+
+
 def test_control_needs_another_layout_where_no_program_runs():
     made = part(WRONG)
     check_control(made, control_records(made, None), runs_programs=False)
     same = control_records(made, None) | compiled(made, wrong=program("d"))
     with pytest.raises(BytesDifferError):
         check_control(made, same, runs_programs=False)
+
+
+def test_control_with_an_order_written_out_is_caught_by_bytes_where_no_program_runs():
+    made = part(WRONG)
+    found = {"kind": "bytes", "text": "y", "rows": 2}
+    same = control_records(made, found) | compiled(made, wrong=program("d"))
+    check_control(made, same, runs_programs=False)
