@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PRESETS = sorted(path.name for path in (ROOT / "presets").glob("*.toml"))
 OPERATORS = [
     *("silu", "swiglu", "rms_norm", "add_rms_norm", "embedding", "rope"),
-    *("grpo_norm", "grpo_loss"),
+    *("logprob", "ratio_kl", "grpo_norm", "grpo_loss"),
 ]
 
 pytestmark = pytest.mark.slow

@@ -32,7 +32,7 @@ Determinism: as ``logprob``. LANES is part of the definition; warps, stages and 
 from __future__ import annotations
 
 from rltune.core.operator import KernelSpec, OperatorSpec, Scalar, Tensor
-from rltune_kernels._vocabulary import (
+from rltune_kernels.ratio_kl.candidates import (
     lane_baseline,
     lane_candidates,
     lane_constexprs,
