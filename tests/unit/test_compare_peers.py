@@ -46,6 +46,8 @@ TINY: dict[str, dict[str, int]] = {
     "add_rms_norm": {"num_tokens": 3, "hidden_size": 48},
     "embedding": {"num_tokens": 6, "vocab_size": 5, "hidden_size": 16},
     "rope": {"num_tokens": 3, "q_heads": 4, "k_heads": 2, "head_dim": 16},
+    "logprob": {"num_tokens": 3, "vocab_size": 70},
+    "ratio_kl": {"num_tokens": 3, "vocab_size": 70},
 }
 
 needs_interpreter = pytest.mark.skipif(
@@ -71,12 +73,13 @@ def errors(found: Any, exact: Any) -> list[float]:
 
 def test_every_operator_has_its_cases_and_every_case_a_subject() -> None:
     cases = all_cases()
-    assert len({case.name for case in cases}) == len(cases) == 34
+    assert len({case.name for case in cases}) == len(cases) == 44
     assert tuple(SUBJECTS) == operator_names() == tuple(TINY)
     names = {case.name for case in cases}
     assert "rms_norm backward 131072 x 128" in names
     assert "embedding forward 8192 ids of 151936 x 4096" in names
     assert "rope backward 4096 x (32 + 8) x 128" in names
+    assert "logprob forward 64 x 151936" in names
 
 
 def test_cases_of_one_operator() -> None:
@@ -93,9 +96,10 @@ def test_implementations_agree_with_the_oracle(operator: str, phase: Phase) -> N
     for place in (0, 1):
         exact = exact_results(subject, phase, sets[place])
         ours = bind_peer(subject.ours, subject, phase, sets)
-        assert max(errors(ours.results(ours.calls[place]()), exact)) <= 1
+        limit = 4 if subject.result == torch.float32 else 1
+        assert max(errors(ours.results(ours.calls[place]()), exact)) <= limit
         peer = bind_peer(subject.torch, subject, phase, sets)
-        assert max(errors(peer.results(peer.calls[place]()), exact)) <= 3
+        assert max(errors(peer.results(peer.calls[place]()), exact)) <= 3 * limit
 
 
 @needs_interpreter
@@ -110,7 +114,7 @@ def test_direct_launches_write_the_results_they_are_checked_by(operator: str, ph
     assert min(errors(held, exact)) > LIMIT_ULP  # nothing is left of the first call
     again = direct.results(direct.calls[0]())
     assert [item.data_ptr() for item in again] == [item.data_ptr() for item in held]
-    assert max(errors(again, exact)) <= 1
+    assert max(errors(again, exact)) <= (4 if subject.result == torch.float32 else 1)
 
 
 @needs_interpreter
@@ -305,7 +309,7 @@ def test_liger_functions_are_given_their_arguments_in_order(
     finally:
         for name in [name for name in sys.modules if name.split(".")[0] == "liger_kernel"]:
             del sys.modules[name]
-    assert set(peers) == set(TINY) - {"silu"}
+    assert set(peers) == set(TINY) - {"silu", "logprob", "ratio_kl"}
     for operator, peer in peers.items():
         subject, sets = sets_of(operator)
         for phase in PHASES:

@@ -61,7 +61,7 @@ def make_set(
             else [item.shape for item in subject.oracle(*inputs)]
         )
     upstream = tuple(
-        torch.randn(shape, generator=generator, device=device, dtype=torch.bfloat16)
+        torch.randn(shape, generator=generator, device=device, dtype=subject.result)
         for shape in shapes
     )
     return InputSet(inputs=inputs, upstream=upstream)
@@ -82,7 +82,8 @@ def set_bytes(subject: Subject, phase: Phase, item: InputSet, exact: Tensors) ->
     owned = [tensor for index, tensor in enumerate(item.inputs) if index not in subject.shared]
     if phase == "backward":
         owned += item.upstream
-    written = sum(tensor.numel() for tensor in exact) * torch.bfloat16.itemsize
+    element = subject.result if phase == "forward" else torch.bfloat16
+    written = sum(tensor.numel() for tensor in exact) * element.itemsize
     return written + sum(tensor.nbytes for tensor in owned)
 
 

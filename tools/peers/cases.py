@@ -23,6 +23,8 @@ _ROWS: Mapping[str, tuple[str, tuple[tuple[int, int], ...]]] = {
     "rms_norm": ("hidden_size", ((8, 4096), (4096, 4096), (131072, 128))),
     "add_rms_norm": ("hidden_size", ((8, 4096), (64, 4096), (4096, 4096))),
 }
+_LOGITS: Mapping[str, tuple[int, ...]] = {"logprob": (1, 64, 4096), "ratio_kl": (64, 4096)}
+"""Token counts of operators over rows of the vocabulary."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,4 +82,7 @@ def _sizes() -> dict[str, list[dict[str, int]]]:
     }
     found["embedding"] = [{"num_tokens": count, **_VOCABULARY} for count in (32, 8192)]
     found["rope"] = [{"num_tokens": count, **_HEADS} for count in (8, 64, 4096)]
+    vocab_size = _VOCABULARY["vocab_size"]
+    for operator, counts in _LOGITS.items():
+        found[operator] = [{"num_tokens": count, "vocab_size": vocab_size} for count in counts]
     return found

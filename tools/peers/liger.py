@@ -24,7 +24,7 @@ def liger_version() -> str:
 
 
 def liger_peers() -> Mapping[str, Peer]:
-    """Liger's function of each operator it has; silu alone is not among them.
+    """Liger's function of each operator it has under the same definition.
 
     Raises:
         ImportError: Liger-Kernel is not installed, or has no such functions.

@@ -7,6 +7,7 @@ tokens, and cosines and sines of the tokens, doubled, in the element type.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from torch.nn import functional
 
 from rltune_kernels.add_rms_norm import add_rms_norm
 from rltune_kernels.embedding import embedding
+from rltune_kernels.logprob import logprob
+from rltune_kernels.ratio_kl import ratio_kl
 from rltune_kernels.rms_norm import rms_norm
 from rltune_kernels.rope import rope
 from rltune_kernels.silu import silu
@@ -28,6 +31,8 @@ _THETA = 1e6
 Axes = Mapping[str, int]
 Tensors = tuple[torch.Tensor, ...]
 Make = Callable[[Axes, torch.Generator], torch.Tensor]
+Dtype = torch.dtype
+_BF16 = torch.bfloat16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,6 +68,7 @@ class Subject:
         oracle: fp64 results from all inputs, those with gradients in fp64.
         ours: our public function.
         torch: PyTorch's way.
+        result: element type of the results.
     """
 
     inputs: tuple[Make, ...]
@@ -71,6 +77,7 @@ class Subject:
     oracle: Callable[..., Tensors]
     ours: Peer
     torch: Peer
+    result: Dtype = _BF16
 
 
 def _normal(*axes: str | int) -> Make:
@@ -86,6 +93,12 @@ def _ids(sizes: Axes, generator: torch.Generator) -> torch.Tensor:
     shape = (sizes["num_tokens"],)
     device = generator.device
     return torch.randint(0, sizes["vocab_size"], shape, generator=generator, device=device)
+
+
+def _old_logprob(sizes: Axes, generator: torch.Generator) -> torch.Tensor:
+    """Near the log-probability of a token among random logits."""
+    noise = torch.randn(sizes["num_tokens"], generator=generator, device=generator.device)
+    return 0.1 * noise - math.log(sizes["vocab_size"])
 
 
 def _positions(sizes: Axes, generator: torch.Generator) -> torch.Tensor:
@@ -150,9 +163,30 @@ def _torch_rope(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.
     return q * cos + _rotate_half(q) * sin, k * cos + _rotate_half(k) * sin
 
 
+def _chosen(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """Log-probabilities of ``ids``, in fp32 or, of fp64 logits, in fp64."""
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    return torch.log_softmax(wide, dim=-1).gather(-1, ids[:, None]).squeeze(-1)
+
+
+def _torch_ratio_kl(
+    logits: torch.Tensor, ref_logits: torch.Tensor, ids: torch.Tensor, old: torch.Tensor
+) -> Tensors:
+    own = _chosen(logits, ids)
+    distance = _chosen(ref_logits, ids) - own
+    return torch.exp(own - old), torch.expm1(distance) - distance
+
+
+def _oracle_ratio_kl(
+    logits: torch.Tensor, ref_logits: torch.Tensor, ids: torch.Tensor, old: torch.Tensor
+) -> Tensors:
+    return _torch_ratio_kl(logits, ref_logits.double(), ids, old.double())
+
+
 _ELEMENTS = _normal("num_tokens", "intermediate_size")
 _TOKENS = _normal("num_tokens", "hidden_size")
 _WEIGHT = _normal("hidden_size")
+_LOGITS = _normal("num_tokens", "vocab_size")
 
 SUBJECTS: Mapping[str, Subject] = {
     "silu": Subject(
@@ -211,6 +245,22 @@ SUBJECTS: Mapping[str, Subject] = {
         oracle=_oracle_rope,
         ours=Peer(call=rope, takes=(0, 1, 2, 3, 4)),
         torch=Peer(call=_torch_rope, takes=(0, 1, 5, 6), heads_first=True),
+    ),
+    "logprob": Subject(
+        inputs=(_LOGITS, _ids),
+        gradients=1,
+        oracle=lambda logits, ids: (_chosen(logits.double(), ids),),
+        ours=Peer(call=logprob, takes=(0, 1)),
+        torch=Peer(call=_chosen, takes=(0, 1)),
+        result=torch.float32,
+    ),
+    "ratio_kl": Subject(
+        inputs=(_LOGITS, _LOGITS, _ids, _old_logprob),
+        gradients=1,
+        oracle=lambda logits, *rest: _oracle_ratio_kl(logits.double(), *rest),
+        ours=Peer(call=ratio_kl, takes=(0, 1, 2, 3)),
+        torch=Peer(call=_torch_ratio_kl, takes=(0, 1, 2, 3)),
+        result=torch.float32,
     ),
 }
 """Every operator under comparison, by name."""
