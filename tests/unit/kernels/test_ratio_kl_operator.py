@@ -53,14 +53,22 @@ def test_layouts_change_no_byte(dtype: torch.dtype) -> None:
 
 
 def test_small_distances_do_not_cancel() -> None:
-    """kl of a reference a part in 1e5 away is d * d / 2, not the rounding of exp(d) - 1 - d."""
-    logits = torch.zeros(1, 64)
-    ref = logits.clone()
-    ref[0, 3] = 2e-5
-    ids, old = torch.tensor([3]), torch.zeros(1)
-    _, kl = ratio_kl(logits, ref, ids, old)
-    exact = torch.log_softmax(ref.double(), -1)[0, 3] - torch.log_softmax(logits.double(), -1)[0, 3]
-    assert float(kl) == pytest.approx(float(exact**2 / 2), rel=0.02)
+    """kl two millionths away is d * d / 2, not the rounding of exp(d) - 1 - d in fp64."""
+    logits = torch.tensor([[0.0, -20.0]])  # the sum of either row is 1 in fp32
+    ref = torch.nextafter(logits, torch.tensor([[0.0, -21.0]]))
+    distance = float(ref[0, 1].double() - logits[0, 1].double())
+    assert -1e-5 < distance < 0
+    _, kl = ratio_kl(logits, ref, torch.tensor([1]), torch.zeros(1))
+    assert float(kl) == pytest.approx(distance**2 / 2 * (1 + distance / 3), rel=1e-6)
+
+
+def test_an_infinite_slope_meets_no_share_of_nothing() -> None:
+    logits = torch.tensor([[0.0, float("-inf"), 1.0]], requires_grad=True)
+    ids, old = torch.tensor([0]), torch.tensor([float("-inf")])
+    ratio, _ = ratio_kl(logits, logits.detach(), ids, old)
+    assert ratio.tolist() == [float("inf")]
+    (dlogits,) = torch.autograd.grad(ratio, logits, torch.ones(1))
+    assert dlogits[0, 1] == 0
 
 
 def test_shapes_and_zero_sizes() -> None:
