@@ -11,6 +11,8 @@ one program, or on eight devices, are one tree.
 import triton
 import triton.language as tl
 
+from rltune_kernels._math import store_rounded
+
 
 @triton.jit
 def lowest():
@@ -141,15 +143,46 @@ def log_share(b_selected, b_max, b_sum, inverse_temperature):
 
 
 @triton.jit
-def share_slope(b_logits, b_selected, b_max, b_sum, b_slope, scale):
-    """Gradient of the logits from ``b_slope``, the gradient of the selected logit / temperature.
+def _share_slope(b_logits, b_selected, largest, total, slope, scale):
+    """Gradient of the logits from ``slope``, the gradient of the selected logit / temperature.
 
     slope * (1 where selected - share). A share of nothing gives 0 whatever the slope.
     """
-    b_share = tl.exp2((b_logits - b_max) * scale)
-    b_part = b_slope / b_sum
-    b_taken = tl.where(b_share == 0.0, 0.0, b_share * b_part)
-    return tl.where(b_selected, b_slope, 0.0) - b_taken
+    b_share = tl.exp2((b_logits - largest) * scale)
+    b_taken = tl.where(b_share == 0.0, 0.0, b_share * (slope / total))
+    return tl.where(b_selected, slope, 0.0) - b_taken
+
+
+@triton.jit
+def store_slope(
+    logits_ptr,
+    dlogits_ptr,
+    row_max_ptr,
+    row_sum_ptr,
+    column,
+    unread,
+    slope,
+    scale,
+    P: tl.constexpr,
+    V: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+):
+    """Store a program's BLOCK_V columns of dlogits; zeros, with no logit read, if ``unread``.
+
+    Program (i, j) has columns j * BLOCK_V and on of row i, whose selected logit is in
+    ``column``. Columns from V to P are padding.
+    """
+    i_row = tl.program_id(0).to(tl.int64)
+    o_col = tl.program_id(1).to(tl.int64) * BLOCK_V + tl.arange(0, BLOCK_V)  # [BLOCK_V]
+    o_tile = i_row * P + o_col
+    if unread:
+        store_rounded(dlogits_ptr, o_tile, tl.zeros([BLOCK_V], dtype=tl.float32), o_col < P)
+    else:
+        largest = tl.load(row_max_ptr + i_row)
+        total = tl.load(row_sum_ptr + i_row)
+        b_logits = _load_logits(logits_ptr, o_tile, o_col < V, MASKED=True)
+        b_slope = _share_slope(b_logits, o_col == column, largest, total, slope, scale)
+        store_rounded(dlogits_ptr, o_tile, b_slope, o_col < P)
 
 
 @triton.jit

@@ -99,12 +99,12 @@ def token_baseline(_key: ShapeKey) -> LaunchConfig:
 def sequence_candidates(key: ShapeKey) -> tuple[LaunchConfig, ...]:
     """Steps loaded ahead and warps of ``forward``."""
     steps = ceil_div(dict(key.axes)["length_bucket"], LANES)
-    return _lane_candidates(tuple(item for item in _UNROLLS if item <= max(steps, 1)))
+    return _lane_candidates(key, tuple(item for item in _UNROLLS if item <= max(steps, 1)))
 
 
-def fold_candidates(_key: ShapeKey) -> tuple[LaunchConfig, ...]:
+def fold_candidates(key: ShapeKey) -> tuple[LaunchConfig, ...]:
     """Steps loaded ahead and warps of ``fold``."""
-    return _lane_candidates(_UNROLLS)
+    return _lane_candidates(key, _UNROLLS)
 
 
 def token_candidates(key: ShapeKey) -> tuple[LaunchConfig, ...]:
@@ -141,11 +141,11 @@ def lane_control(key: ShapeKey) -> LaunchConfig:
     return LaunchConfig.of(LANES=LANES // 4, UNROLL=1, num_warps=fixed.num_warps)
 
 
-def _lane_candidates(unrolls: tuple[int, ...]) -> tuple[LaunchConfig, ...]:
+def _lane_candidates(key: ShapeKey, unrolls: tuple[int, ...]) -> tuple[LaunchConfig, ...]:
     configs = [
         LaunchConfig.of(LANES=LANES, UNROLL=unroll, num_warps=warps)
         for unroll in unrolls
         for warps in _LANE_WARPS
     ]
-    fixed = LaunchConfig.of(LANES=LANES, UNROLL=1, num_warps=LANES // _WARP_THREADS)
+    fixed = lane_baseline(key)
     return tuple(item for item in configs if item != fixed)

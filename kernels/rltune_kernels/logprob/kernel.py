@@ -11,7 +11,7 @@ from rltune_kernels._softmax import (
     log_share,
     lowest,
     row_parts,
-    share_slope,
+    store_slope,
 )
 
 
@@ -131,9 +131,8 @@ def _logprob_merge_kernel(
     inside = (ids >= 0) & (ids < vocab_size)
     ignored = ids == ignore_index
     o_part = tl.arange(0, SHARDS)[None, :] * (3 * num_tokens) + o_row[:, None]  # [BLOCK, SHARDS]
-    m_part = m_row[:, None] & (tl.arange(0, SHARDS) >= 0)[None, :]
-    b_max = tl.load(parts_ptr + o_part, mask=m_part, other=lowest())
-    b_sum = tl.load(parts_ptr + num_tokens + o_part, mask=m_part, other=1.0)
+    b_max = tl.load(parts_ptr + o_part, mask=m_row[:, None], other=lowest())
+    b_sum = tl.load(parts_ptr + num_tokens + o_part, mask=m_row[:, None], other=1.0)
     b_max, b_sum = fold_neighbours(
         b_max, b_sum, binary_scale(inverse_temperature), BLOCK, SHARDS, FOLDS
     )
@@ -163,22 +162,18 @@ def _logprob_bwd_kernel(
     BLOCK_V: tl.constexpr,
 ):
     i_row = tl.program_id(0).to(tl.int64)
-    o_col = tl.program_id(1).to(tl.int64) * BLOCK_V + tl.arange(0, BLOCK_V)  # [BLOCK_V]
-    o_tile = i_row * P + o_col
     id_ = tl.load(ids_ptr + i_row)
     slope = tl.load(dlogprob_ptr + i_row) * inverse_temperature
-    if (id_ == ignore_index) | (slope == 0.0):
-        store_rounded(dlogits_ptr, o_tile, tl.zeros([BLOCK_V], dtype=tl.float32), o_col < P)
-    else:
-        largest = tl.load(row_max_ptr + i_row)
-        total = tl.load(row_sum_ptr + i_row)
-        b_logits = tl.load(logits_ptr + o_tile, mask=o_col < V, other=float("-inf")).to(tl.float32)
-        b_slope = share_slope(
-            b_logits,
-            o_col == id_ - vocab_start,
-            largest,
-            total,
-            slope,
-            binary_scale(inverse_temperature),
-        )
-        store_rounded(dlogits_ptr, o_tile, b_slope, o_col < P)
+    store_slope(
+        logits_ptr,
+        dlogits_ptr,
+        row_max_ptr,
+        row_sum_ptr,
+        id_ - vocab_start,
+        (id_ == ignore_index) | (slope == 0.0),
+        slope,
+        binary_scale(inverse_temperature),
+        P,
+        V,
+        BLOCK_V,
+    )

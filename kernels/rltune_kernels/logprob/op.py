@@ -48,18 +48,15 @@ class Vocabulary(NamedTuple):
     vocab_size: int
     vocab_start: int = 0
 
-    def axes(self, logits: torch.Tensor) -> dict[str, int]:
-        """Sizes of a launch over ``logits`` [num_tokens, padded_vocab_size]."""
-        num_tokens, padded = logits.shape
-        return {
-            "num_tokens": num_tokens,
-            "vocab_size": self.vocab_size,
-            "padded_vocab_size": padded,
-        }
-
     def scalars(self) -> tuple[int, int, float]:
         """vocab_start, ignore_index and inverse_temperature, as kernels take them."""
         return self.vocab_start, self.ignore_index, self.inverse_temperature
+
+
+def row_axes(logits: torch.Tensor, vocab_size: int) -> dict[str, int]:
+    """Sizes of a launch over ``logits`` [num_tokens, padded_vocab_size]."""
+    num_tokens, padded = logits.shape
+    return {"num_tokens": num_tokens, "vocab_size": vocab_size, "padded_vocab_size": padded}
 
 
 def logprob(
@@ -159,7 +156,7 @@ def launch_forward(
 ) -> None:
     """One launch of ``forward``: logits [num_tokens, padded_vocab_size], the rest [num_tokens]."""
     scalars = (vocabulary.ignore_index, vocabulary.inverse_temperature)
-    axes = vocabulary.axes(logits)
+    axes = row_axes(logits, vocabulary.vocab_size)
     launch(FORWARD, axes, dtype_name(logits), (logits, ids, *results, *scalars))
 
 
@@ -171,7 +168,7 @@ def launch_shard(
     num_shards: int,
 ) -> None:
     """One launch of ``shard``: logits [num_tokens, padded_vocab_size], parts [3, num_tokens]."""
-    axes = {**vocabulary.axes(logits), "num_shards": num_shards}
+    axes = {**row_axes(logits, vocabulary.vocab_size), "num_shards": num_shards}
     arguments = (logits, ids, parts, logits.shape[0], *vocabulary.scalars())
     launch(SHARD, axes, dtype_name(logits), arguments)
 
@@ -213,7 +210,7 @@ def launch_backward(
     """One launch of ``backward``: logits, dlogits [num_tokens, padded_vocab_size]."""
     logits, *rest = saved
     arguments = (dlogprob, logits, *rest, dlogits, *vocabulary.scalars())
-    launch(BACKWARD, vocabulary.axes(logits), dtype_name(logits), arguments)
+    launch(BACKWARD, row_axes(logits, vocabulary.vocab_size), dtype_name(logits), arguments)
 
 
 def row_results(ids: torch.Tensor) -> Results:

@@ -210,8 +210,7 @@ def shard_gradient(
     """
     shard_size = saved[0].shape[-1]
     start = shard * shard_size
-    end = start + shard_size if vocab_size is None else vocab_size
-    columns = min(max(end - start, 0), shard_size)
+    columns = _own_columns(start, shard_size, vocab_size)
     if columns == 0:
         return torch.zeros_like(saved[0], memory_format=torch.contiguous_format)
     scale = check_temperature("logprob", temperature)
@@ -235,7 +234,13 @@ def _check_shard(
         )
         raise refused("logprob", "logits", expected, shard_size)
     total = _check_total(vocab_size, num_shards * shard_size)
-    return min(max(total - shard * shard_size, 0), shard_size)
+    return _own_columns(shard * shard_size, shard_size, total)
+
+
+def _own_columns(start: int, shard_size: int, vocab_size: int | None) -> int:
+    """Columns from ``start`` on that count, of a shard's own."""
+    end = start + shard_size if vocab_size is None else vocab_size
+    return min(max(end - start, 0), shard_size)
 
 
 def _check_total(vocab_size: int | None, padded: int) -> int:

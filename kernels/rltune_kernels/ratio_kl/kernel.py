@@ -12,7 +12,7 @@ from rltune_kernels._softmax import (
     k3_slope,
     log_share,
     row_parts,
-    share_slope,
+    store_slope,
 )
 
 
@@ -102,19 +102,19 @@ def _ratio_kl_bwd_kernel(
     BLOCK_V: tl.constexpr,
 ):
     i_row = tl.program_id(0).to(tl.int64)
-    o_col = tl.program_id(1).to(tl.int64) * BLOCK_V + tl.arange(0, BLOCK_V)  # [BLOCK_V]
-    o_tile = i_row * P + o_col
     of_ratio = _slope_part(tl.load(dratio_ptr + i_row), tl.load(ratio_ptr + i_row))
     of_kl = _slope_part(tl.load(dkl_ptr + i_row), tl.load(kl_slope_ptr + i_row))
     slope = (of_ratio + of_kl) * inverse_temperature
-    if (tl.load(mask_ptr + i_row) == 0) | (slope == 0.0):
-        store_rounded(dlogits_ptr, o_tile, tl.zeros([BLOCK_V], dtype=tl.float32), o_col < P)
-    else:
-        largest = tl.load(row_max_ptr + i_row)
-        total = tl.load(row_sum_ptr + i_row)
-        id_ = tl.load(ids_ptr + i_row)
-        b_logits = tl.load(logits_ptr + o_tile, mask=o_col < V, other=float("-inf")).to(tl.float32)
-        b_slope = share_slope(
-            b_logits, o_col == id_, largest, total, slope, binary_scale(inverse_temperature)
-        )
-        store_rounded(dlogits_ptr, o_tile, b_slope, o_col < P)
+    store_slope(
+        logits_ptr,
+        dlogits_ptr,
+        row_max_ptr,
+        row_sum_ptr,
+        tl.load(ids_ptr + i_row),
+        (tl.load(mask_ptr + i_row) == 0) | (slope == 0.0),
+        slope,
+        binary_scale(inverse_temperature),
+        P,
+        V,
+        BLOCK_V,
+    )

@@ -8,6 +8,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from rltune.runtime.launcher import launch
+from rltune_kernels._arguments import flat_mask
 from rltune_kernels._host import (
     check_device,
     check_matches,
@@ -21,11 +22,11 @@ from rltune_kernels._host import (
     rows,
 )
 from rltune_kernels.logprob.op import (
-    Vocabulary,
     check_columns,
     check_ids,
     check_logits,
     check_temperature,
+    row_axes,
 )
 from rltune_kernels.ratio_kl.spec import BACKWARD, FORWARD
 
@@ -33,7 +34,7 @@ Results = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Te
 """Ratio, kl, kl_slope, row_max and row_sum, each [...] fp32."""
 
 Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
-"""Logits and ref_logits [..., padded_vocab_size], ids, mask (u8) and old_logprob [...]."""
+"""Logits and ref_logits [..., padded_vocab_size], ids, mask and old_logprob [...]."""
 
 Saved = tuple[
     torch.Tensor,
@@ -45,8 +46,6 @@ Saved = tuple[
     torch.Tensor,
 ]
 """Logits, ids, mask, ratio, kl_slope, row_max and row_sum: what a gradient needs."""
-
-_NO_IGNORED = 0  # ids are ignored by the mask
 
 
 def ratio_kl(
@@ -111,7 +110,7 @@ def _check(
     if mask is None:
         return torch.ones(ids.shape, dtype=torch.uint8, device=ids.device)
     _check_row("mask", mask, ids, (torch.bool, torch.uint8))
-    return mask.view(torch.uint8) if mask.dtype == torch.bool else mask
+    return mask
 
 
 def _check_row(
@@ -129,7 +128,7 @@ def _check_row(
 
 def launch_forward(inputs: Inputs, results: Results, scale: float, columns: int) -> None:
     """One launch of ``forward``: logits [num_tokens, padded_vocab_size], the rest [num_tokens]."""
-    axes = Vocabulary(_NO_IGNORED, scale, columns).axes(inputs[0])
+    axes = row_axes(inputs[0], columns)
     launch(FORWARD, axes, dtype_name(inputs[0]), (*inputs, *results, scale))
 
 
@@ -142,7 +141,7 @@ def launch_backward(
     columns: int,
 ) -> None:
     """One launch of ``backward``: logits, dlogits [num_tokens, padded_vocab_size]."""
-    axes = Vocabulary(_NO_IGNORED, scale, columns).axes(dlogits)
+    axes = row_axes(dlogits, columns)
     launch(BACKWARD, axes, dtype_name(dlogits), (dratio, dkl, *saved, dlogits, scale))
 
 
@@ -158,7 +157,13 @@ def _forward(inputs: Inputs, scale: float, columns: int) -> Results:
     results = _row_results(ids)
     if ids.numel():
         a, b, c, d, e = (flat(item) for item in results)
-        given = rows(logits), rows(ref_logits), flat_integers(ids), flat(mask), flat(old_logprob)
+        given = (
+            rows(logits),
+            rows(ref_logits),
+            flat_integers(ids),
+            flat_mask(mask),
+            flat(old_logprob),
+        )
         launch_forward(given, (a, b, c, d, e), scale, columns)
     return results
 
@@ -170,7 +175,7 @@ def _backward(
     dlogits = new_like(logits)
     if ids.numel():
         ratio, kl_slope, row_max, row_sum = (flat(item) for item in rest)
-        given = rows(logits), flat_integers(ids), flat(mask), ratio, kl_slope, row_max, row_sum
+        given = rows(logits), flat_integers(ids), flat_mask(mask), ratio, kl_slope, row_max, row_sum
         launch_backward(flat(dratio), flat(dkl), given, rows(dlogits), scale, columns)
     return dlogits
 
